@@ -58,6 +58,16 @@ class Version:
         """The free metadata that writers gave."""
         return dict(self.manifest.metadata)
 
+    @property
+    def tags(self) -> dict[str, int]:
+        """Tags as this version knows them, each with the number of its version; the latest knows all."""
+        return dict(sorted(self.manifest.tags.items()))
+
+    @property
+    def expired_versions(self) -> list[int]:
+        """Numbers of the versions that expired before this one was made."""
+        return list(self.manifest.expiry.expired_versions)
+
     def __repr__(self) -> str:
         splits = ", ".join(f"{split.name} {split.rows:,}" for split in self.manifest.splits)
         what = f"{self.number} by {self.operation}: {splits or 'no records'}"
@@ -110,6 +120,7 @@ class Version:
             **facts,
             "dataset_uuid": manifest.dataset_uuid.hex(),
             "roots": list(manifest.roots.values()),
+            "table": [column.name for column in manifest.table],
             "encoding": None if schema is None else schema.encoding,
             "schema": None if schema is None else feature_facts(schema),
         }

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from shardio.arguments import integer, integers, names, need, no_attribute
+from shardio.catalog import Version
 from shardio.display import html_cell, html_table, plural, size
 from shardio.errors import ShardioError
 from shardio.metadata import Feature, Schema
@@ -550,6 +551,11 @@ class RecordSequence(Sequence[Any]):
         return len(self.source.table)
 
     @property
+    def is_local(self) -> bool:
+        """Whether all stored bytes are in local files."""
+        return self.source.is_local
+
+    @property
     def stats(self) -> dict[str, int]:
         """What reading has done so far in this process: see `ReadStats`."""
         return self.source.stats.to_dict()
@@ -564,6 +570,14 @@ class RecordSequence(Sequence[Any]):
     def decoded(self) -> Self:
         """Return a reader of the same records and open shards that decodes them by the schema."""
         return self._decoded_otherwise(decode=True, on_error="raise")
+
+    def decode(self, payload: bytes) -> Any:
+        """Return the value that this reader makes of the payload of a record.
+
+        Raises:
+            ShardioError: the payload doesn't fit the schema, or an image is damaged.
+        """
+        return payload if self.source.codec is None else self.source.codec.decode_many([payload])[0]
 
     def _decoded_otherwise(self, **options: Any) -> Self:
         """Return a reader of the same records and open shards with other options of decoding."""
@@ -705,6 +719,11 @@ class DatasetReader(RecordSequence):
     def version(self) -> int:
         """Number of the version read here."""
         return self.source.version.number
+
+    @property
+    def log_entry(self) -> Version:
+        """The version read here, as `shardio.log` returns it."""
+        return self.source.version
 
     @property
     def digest(self) -> str:

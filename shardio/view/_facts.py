@@ -30,16 +30,15 @@ def version_facts(url: str, version: Version, latest: Version) -> dict[str, Any]
         "url": url,
         "latest_version": latest.number,
         **version.facts(),
-        "tags": dict(sorted(latest.manifest.tags.items())),
-        "expired_versions": list(latest.manifest.expiry.expired_versions),
+        "tags": latest.tags,
+        "expired_versions": latest.expired_versions,
     }
 
 
 def log_facts(version: Version, latest: Version) -> dict[str, Any]:
     """Return the facts about one version in a list, with its tags and whether it has expired."""
-    tags = [name for name, number in latest.manifest.tags.items() if number == version.number]
-    expired = version.number in latest.manifest.expiry.expired_versions
-    return {**version.to_dict(), "tags": sorted(tags), "expired": expired}
+    tags = [name for name, number in latest.tags.items() if number == version.number]
+    return {**version.to_dict(), "tags": tags, "expired": version.number in latest.expired_versions}
 
 
 def shard_facts(shards: Mapping[str, Any]) -> dict[str, Any]:

@@ -66,15 +66,14 @@ class _Opened(NamedTuple):
     readers: dict[str, DatasetReader]
 
     @property
-    def source(self) -> Any:
-        """What the first reader reads."""
-        return next(iter(self.readers.values())).source
+    def first(self) -> DatasetReader:
+        """Any of the readers, for what all splits have in common."""
+        return next(iter(self.readers.values()))
 
     @property
     def version(self) -> Version:
         """The version."""
-        found: Version = self.source.version
-        return found
+        return self.first.log_entry
 
 
 class _Reading(NamedTuple):
@@ -83,17 +82,19 @@ class _Reading(NamedTuple):
     Attributes:
         payloads: its records as bytes.
         decoding: its records as values; the same open shards.
+        mean_bytes: of a record.
         decode_tokens: makes text of token ids, where the metadata names a tokenizer file.
     """
 
     payloads: DatasetReader
     decoding: DatasetReader
+    mean_bytes: int
     decode_tokens: Decode | None
 
-    def value(self, payload: bytes) -> Any:
+    def value(self, payload: Any) -> Any:
         """Return the value of a payload, guessed where there is no schema."""
-        codec = self.decoding.source.codec
-        return guess_value(payload) if codec is None else codec.decode_many([payload])[0]
+        value = self.decoding.decode(payload)
+        return guess_value(value) if self.decoding.schema is None else value
 
 
 class Pages:
@@ -155,23 +156,20 @@ class Pages:
         chosen = opened.version
         if version is None and self._digest is not None and chosen.digest != self._digest.lower():
             self._open(version=chosen.number, digest=self._digest)
-        facts = version_facts(redact(opened.source.url), chosen, latest.version)
+        facts = version_facts(redact(opened.first.address.url), chosen, latest.version)
         facts["roots"] = [redact(root) for root in facts["roots"]]
         names = _in_order(facts["splits"])
         facts["splits"] = {name: facts["splits"][name] for name in names}
         if self._split is not None and self._split not in names:
             message = f"there is no split {self._split!r}; there is {', '.join(map(repr, names)) or 'none'}"
             raise ValueError(message)
-        manifest = chosen.manifest
-        indexed = {index.feature: index.type for index in manifest.keys}
-        stored = {feature.stored_name or name: name for name, feature in (manifest.schema or {}).items()}
+        reader = opened.first
         return {
             **facts,
             "shown_split": self._split or (names[0] if names else None),
-            "keys": {stored.get(name, name): kind for name, kind in indexed.items()},
-            "table": [column.name for column in manifest.table],
-            "is_local": opened.source.is_local,
-            "columns": [name for name, feature in (manifest.schema or {}).items() if is_column(feature)],
+            "keys": reader.key_features,
+            "is_local": reader.is_local,
+            "columns": [name for name, feature in (reader.schema or {}).items() if is_column(feature)],
         }
 
     def shards(
@@ -184,9 +182,10 @@ class Pages:
             start: number of the first shard that is listed.
             count: of shards listed.
         """
-        chosen = self._opened(version).version
-        every = self._shards(chosen)
-        inside = np.array(every["split"]) == self._split_name(chosen, split)
+        opened = self._opened(version)
+        chosen = opened.version
+        every: dict[str, Any] = self._keep(("shards", chosen.digest), chosen.shards)
+        inside = np.array(every["split"]) == self._split_name(opened, split)
         numbers = np.flatnonzero(inside)
         columns = {name: column[inside] for name, column in every.items() if isinstance(column, np.ndarray)}
         stops = np.cumsum(columns["records"])
@@ -261,7 +260,6 @@ class Pages:
         *,
         start: int = 0,
         count: int = 20,
-        positions: Sequence[int] | None = None,
         asked: Search = _EVERY,
         is_gone: Callable[[], bool] = lambda: False,
     ) -> dict[str, Any]:
@@ -270,7 +268,6 @@ class Pages:
         Args:
             version, split: which; None for those shown first.
             start, count: a run of what was found; a run of large records is shorter than asked.
-            positions: these instead.
             asked: the search.
             is_gone: whether the client has disconnected, which ends a search.
 
@@ -278,24 +275,20 @@ class Pages:
             `total` records were found of `all`; `python` is code that finds the same ones.
 
         Raises:
-            IndexError: a position is out of range.
+            IndexError: `start` is out of range.
             ValueError: no search; or it would read too much.
             StorageError, StaleIndexError: the environment failed.
         """
         reading = self._reading(version, split)
         reader = reading.payloads
-        count = max(1, min(count, _MOST_RECORDS, _PAGE_BYTES // _mean_bytes(reader) or 1))
-        if positions is None:
-            try:
-                found = self._selection(reading, asked, is_gone)
-            except _Stopped:
-                return {"stopped": True}
-            if start < 0 or (start >= len(found) > 0):
-                raise IndexError(f"record {start} is out of range: there are {len(found)}")
-            chosen = np.array(found[start : start + count], np.int64)
-        else:
-            found = [_place(position, len(reader)) for position in positions]
-            chosen = np.asarray(found[:count], np.int64)
+        count = max(1, min(count, _MOST_RECORDS, _PAGE_BYTES // reading.mean_bytes or 1))
+        try:
+            found = self._selection(reading, asked, is_gone)
+        except _Stopped:
+            return {"stopped": True}
+        if start < 0 or (start >= len(found) > 0):
+            raise IndexError(f"record {start} is out of range: there are {len(found)}")
+        chosen = np.array(found[start : start + count], np.int64)
         payloads = reader.read(chosen, on_error="return")
         self._remember(reading, chosen.tolist(), payloads)
         return {
@@ -327,7 +320,8 @@ class Pages:
         """Return one record in full, with shard, row and bytes, and the beginning of its payload."""
         reading = self._reading(version, split)
         reader = reading.payloads
-        position = _place(position, len(reader))
+        if not 0 <= position < len(reader):
+            raise IndexError(f"record {position} is out of range: there are {len(reader)}")
         (payload,) = reader.read([position], on_error="return")
         self._remember(reading, [position], [payload])
         found = self._record(reading, position, payload, full=True)
@@ -425,8 +419,8 @@ class Pages:
 
     def _statistics(self, reading: _Reading, selection: Any, sample: int) -> dict[str, Any]:
         reader = reading.payloads
-        most = _SAMPLE_BYTES // _mean_bytes(reader)
-        runs = _MOST_SAMPLED if reader.source.is_local else _RUNS
+        most = _SAMPLE_BYTES // reading.mean_bytes
+        runs = _MOST_SAMPLED if reader.is_local else _RUNS
         numbers = _sample(len(selection), max(1, min(sample, most, _MOST_SAMPLED)), runs)
         wanted = np.array([selection[number] for number in numbers.tolist()], np.int64)
         values, sizes, errors = [], [], []
@@ -487,15 +481,13 @@ class Pages:
     ) -> dict[str, Any]:
         found: dict[str, Any] = {"position": position}
         error = payload if isinstance(payload, ShardioError) else None
-        try:
-            number, row = reading.payloads.source.shard_of(position)
-            found |= {"shard": reading.payloads.source.table.key[number], "row": row}
-            # The bytes of a frame may take a request of their own, so only one record's are looked up.
-            if full and error is None:
+        # The bytes of a frame may take a request of their own, so only one record's are looked up.
+        if full and error is None:
+            try:
                 place = reading.payloads.locate(position)
-                found |= {"url": redact(place.url), "start": place.start, "stop": place.stop}
-        except ShardioError as wrong:
-            error = error or wrong
+                found |= {**place._asdict(), "url": redact(place.url)}
+            except ShardioError as wrong:
+                error = wrong
         if not isinstance(payload, ShardioError):
             found["bytes"] = len(payload)
             try:
@@ -553,27 +545,24 @@ class Pages:
         found: _Opened = self._keep(key, lambda: self._open(version=wanted))
         return found
 
-    def _shards(self, version: Version) -> dict[str, Any]:
-        found: dict[str, Any] = self._keep(("shards", version.digest), version.shards)
-        return found
-
-    def _split_name(self, version: Version, split: str | None) -> str:
-        names = _in_order(total.name for total in version.manifest.splits)
+    def _split_name(self, opened: _Opened, split: str | None) -> str:
+        names = _in_order(opened.first.splits)
         wanted = split or self._split or (names[0] if names else "")
         if names and wanted not in names:
-            raise ValueError(
-                f"version {version.number} has no split {wanted!r}; it has {', '.join(map(repr, names))}"
-            )
+            there = ", ".join(map(repr, names))
+            raise ValueError(f"version {opened.first.version} has no split {wanted!r}; it has {there}")
         return wanted
 
     def _reading(self, version: int | str | None, split: str | None) -> _Reading:
         opened = self._opened(version)
-        name = self._split_name(opened.version, split)
+        name = self._split_name(opened, split)
 
         def read() -> _Reading:
             payloads = opened.readers[name or "all"]  # a version without splits has one reader
-            decode = token_decoder(self._address.connect(), opened.version.metadata)
-            return _Reading(payloads, payloads.decoded(), decode)
+            decode = token_decoder(self._address.connect(), payloads.metadata)
+            sizes = opened.version.facts()["splits"].get(name, {"records": 0})
+            mean = sizes["decoded_bytes"] // sizes["records"] if sizes["records"] else 0
+            return _Reading(payloads, payloads.decoded(), max(1, mean), decode)
 
         found: _Reading = self._keep(("reading", opened.version.digest, name), read)
         return found
@@ -601,25 +590,9 @@ def _in_order(names: Iterable[str]) -> list[str]:
     return sorted(names, key=lambda name: (name != "train", name))
 
 
-def _place(position: int, total: int) -> int:
-    """Return a position from the first record on, of one that may count from the last.
-
-    Raises:
-        IndexError: there is no such record.
-    """
-    if not -total <= position < total:
-        raise IndexError(f"record {position} is out of range: there are {total}")
-    return position % total
-
-
 def _cell_of(flat: FlatValue, *, full: bool) -> dict[str, Any]:
     bounds = PAGE if full else LINE
     return render(flat.value, feature=flat.feature, path=flat.path, bounds=bounds, chart=charts)
-
-
-def _mean_bytes(reader: DatasetReader) -> int:
-    table = reader.source.table
-    return max(1, int(table.decoded_bytes.sum()) // max(1, int(table.rows.sum())))
 
 
 def _sample(total: int, wanted: int, runs: int) -> NDArray[np.int64]:

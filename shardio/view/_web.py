@@ -326,7 +326,6 @@ _ARGUMENTS: dict[str, Callable[[str, Any], Any]] = {
     "version": _version,
     "split": lambda _, value: str(value),
     "path": _path,
-    "positions": lambda name, value: [_whole(name, each) for each in value.split(",")],
 }
 _PAGES = frozenset(
     ("summary", "shards", "seen", "versions", "records", "record", "media", "content", "statistics")

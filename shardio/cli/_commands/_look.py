@@ -98,7 +98,7 @@ def _describe(given: Given, console: Console, url: str) -> None:
     seen = facts.get("seen")
     shown = {**facts, "seen": None, "schema": None}
     shown["metadata"] = json.dumps(facts["metadata"], ensure_ascii=False) if facts.get("metadata") else None
-    console.facts(shown, document=facts, hide=("kind", "dataset_uuid", "sessions"))
+    console.facts(shown, document=facts, hide=("kind", "dataset_uuid", "sessions", "table"))
     if console.json:
         return
     if "splits" in facts:

@@ -480,8 +480,7 @@ const pages = {
     const question = { ...which(), ...asked() };
     let found;
     try {
-      found = at.positions ? await get("records", { ...which(), positions: at.positions, count: rows })
-        : await get("records", { ...question, start: at.start || 0, count: rows });
+      found = await get("records", { ...question, start: at.start || 0, count: rows });
     } catch (error) {
       show(out, error); // below the form, so that what was typed can be mended
       return;
@@ -511,7 +510,7 @@ const pages = {
         select("records a page", "count", [20, 50, 100, 200, 500, 1000].map((n) => [n, `${count(n)} a page`]), rows),
         el("button", { type: "button", id: "python", click: () => showPython(found.python) }, "copy Python")),
       found.records.length ? (gallery ? recordGallery(found.records) : recordTable(found.records, { names, heads })) : "");
-    if (gallery || heads !== "on" || !found.records.length || at.positions) return;
+    if (gallery || heads !== "on" || !found.records.length) return;
     try { fillHeads(out, (await get("statistics", { ...question, sample: 256 })).features); } catch (error) {
       if (error.name !== "AbortError") out.prepend(errorBox(error));
     }
