@@ -340,7 +340,8 @@ def _run(
     results = run(
         job if executor else functools.partial(job, tell=tell), parts, job.staging.url,
         executor=executor, workers=None if executor else 1, progress=lambda _: tell(),
-        advice="run it again, to a new place where the target is in a bucket", awaits=True,
+        advice="run it again, to a new place where the target is in a bucket",
+        on_late=lambda _, written: output.names.update(dict.fromkeys(written.names)),
     )  # fmt: skip
     # Jobs end before the output is left, which removes what they made, whatever ends this loop.
     with contextlib.closing(results):

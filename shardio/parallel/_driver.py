@@ -9,12 +9,12 @@ import functools
 import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sized
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shardio.errors import BadRecord, CommitConflictError
 from shardio.parallel._jobs import run
-from shardio.parallel._pool import check_travels
+from shardio.parallel._pool import TaskCounts, check_travels
 from shardio.parallel._task import Note, TaskItems, TaskSpec, run_task
 from shardio.progress import CountProgress
 
@@ -79,7 +79,8 @@ class Progress(NamedTuple):
 
     Attributes:
         done, total: tasks that ended, and all; `total` is 0 while it is not known.
-        records, stored_bytes: of the tasks that ended in this run.
+        records: written in this run; on an executor of the caller's those of the tasks that ended.
+        stored_bytes: of the tasks that ended in this run.
     """
 
     done: int
@@ -143,8 +144,11 @@ def run_tasks(
     out, all_seen = Outcome(cut.tasks), bool(cut.tasks)
 
     def tell() -> None:
-        if show is not None:
-            show(out.progress._replace(total=out.tasks if all_seen else 0))
+        if show is not None and counts is not None:
+            records = out.progress.records + counts.total()
+            show(out.progress._replace(total=out.tasks if all_seen else 0, records=records))
+
+    counts = None if show is None else TaskCounts(tell)
 
     def parts() -> Iterator[TaskItems]:
         nonlocal all_seen
@@ -164,12 +168,14 @@ def run_tasks(
 
     tell()
     results = run(
-        functools.partial(run_task, spec), parts(), spec.write.url,
+        functools.partial(run_task, replace(spec, counts=counts)), parts(), spec.write.url,
         executor=executor, workers=workers, progress=watch, advice=_ADVICE,
-        awaits=True,
+        on_late=lambda *_: None, counts=counts,
     )  # fmt: skip
     with closing(results):
-        for _, result in results:
+        for part, result in results:
+            if counts is not None:
+                counts.clear(part.task)
             out.skipped += result.skipped
             out.notes += result.notes
             records = out.progress.records + result.records

@@ -23,7 +23,7 @@ from shardio.catalog import Version
 from shardio.display import plural
 from shardio.errors import StorageError
 from shardio.metadata import ShardTable
-from shardio.parallel._pool import make_pool, run_in_worker, stop_pool
+from shardio.parallel._pool import TaskCounts, make_pool, run_in_worker, stop_pool
 from shardio.progress import CountProgress
 from shardio.reader import ReadOptions, Slice
 
@@ -75,7 +75,8 @@ def run(  # noqa: PLR0913 - what all jobs of the project need
     progress: Callable[[CountProgress], None] | None = None,
     advice: str = "run it again, with fewer workers if memory was short",
     on_lost: Callable[[AnyJob, StorageError], Result] | None = None,
-    awaits: bool = False,
+    on_late: Callable[[AnyJob, Result], object] | None = None,
+    counts: TaskCounts | None = None,
 ) -> Generator[tuple[AnyJob, Result]]:
     """Yield each job with the result of a function, as they end; to be closed, so that workers end.
 
@@ -88,8 +89,9 @@ def run(  # noqa: PLR0913 - what all jobs of the project need
         progress: called after each job with the sizes of those that ended, as stored bytes.
         advice: what to do where a worker is lost.
         on_lost: returns the result of a job whose worker was lost; None to raise the error instead.
-        awaits: where a job fails on a caller's executor, those under way are waited for, a minute at most,
-            and their results are yielded before the error is raised; for jobs that write under `url`.
+        on_late: takes the results of the jobs under way on a caller's executor after another one failed or
+            this was closed; they are waited for, a minute at most. For jobs that write under `url`.
+        counts: shared with the workers of our own pool, and shown while jobs run.
 
     Raises:
         StorageError: a worker was lost three times over one job, or the caller's executor broke down.
@@ -100,16 +102,18 @@ def run(  # noqa: PLR0913 - what all jobs of the project need
     check_workers(workers, executor)
     done, total = 0, sum(job.size for job in jobs) if isinstance(jobs, Sequence) else 0
     here = executor is None and (workers == 1 or (url or "").startswith("memory:"))
-    runner = None if here else _Runner(function, jobs, executor, workers or os.cpu_count() or 1)
+    runner = None if here else _Runner(function, jobs, executor, workers or os.cpu_count() or 1, counts)
     try:
         for job, result in ((job, function(job)) for job in jobs) if runner is None else runner.results():
             yield job, result.settle(job, url, advice, on_lost) if isinstance(result, _Lost) else result
             done += job.size
             if progress is not None:
                 progress(CountProgress(done, total, "B"))
-    except (Exception, KeyboardInterrupt):
-        if runner is not None and awaits:
-            yield from runner.finish(url)
+    except BaseException:
+        # A GeneratorExit, too: the caller failed, or was interrupted, between two results.
+        if runner is not None and on_late is not None:
+            for job, result in runner.finish(url):
+                on_late(job, result)
         raise
     finally:
         if runner is not None:
@@ -159,10 +163,11 @@ class _Runner(Generic[AnyJob, Result]):
         jobs: Iterable[AnyJob],
         executor: Executor | None,
         workers: int,
+        counts: TaskCounts | None,
     ) -> None:
         self._own = executor is None
-        self._workers = workers
-        self._executor: Any = make_pool(workers) if executor is None else executor
+        self._workers, self._counts = workers, counts
+        self._executor: Any = make_pool(workers, counts) if executor is None else executor
         self._function = functools.partial(run_in_worker, function) if self._own else function
         self._todo = map(_Attempt, jobs)
         size = getattr(self._executor, "_max_workers", None)
@@ -178,6 +183,8 @@ class _Runner(Generic[AnyJob, Result]):
         while self._fill():
             for future in wait(self._waiting, timeout=_AWAKE, return_when=FIRST_COMPLETED).done:
                 self._take(future)
+            if self._counts is not None:
+                self._counts.beat()
             while self._ended:
                 yield self._ended.popleft()
 
@@ -240,7 +247,7 @@ class _Runner(Generic[AnyJob, Result]):
             else:
                 raise failure
         if self._own:
-            self._executor = make_pool(self._workers)
+            self._executor = make_pool(self._workers, self._counts)
         if self._own and len(lost) == 1:
             self._lose(lost[0], error, self._suspects)
         elif self._own:
@@ -260,7 +267,7 @@ class _Runner(Generic[AnyJob, Result]):
             self._ended.append((attempt.job, _Lost(error, attempt.tries)))
 
     def finish(self, url: str | None) -> Iterator[tuple[AnyJob, Result]]:
-        """Yield what the jobs under way on a caller's executor come to, after another one failed."""
+        """Yield the results of the jobs under way on a caller's executor, after another one failed."""
         if self._own:
             return
         running = {future: attempt.job for future, attempt in self._waiting.items() if not future.cancel()}

@@ -11,33 +11,82 @@ import os
 import pickle
 import shutil
 import signal
+import threading
+import time
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import connection, get_start_method
+from multiprocessing.sharedctypes import RawArray
 from typing import TYPE_CHECKING, Any
 
 from shardio.parallel._parent_watch import end_with_parent, worker_folder
 from shardio.storage import fork_is_meant, remove_temporaries
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
     from types import FrameType
 
 # Seconds in which a worker told to stop may clean up; a flush of its files may wait for a busy disk.
 _GRACE = 60.0
 
+_SLOTS = 4096  # tasks under way whose records are told apart
+_BEAT_SECONDS = 1.0
+
 _busy = False
 _stopping = False
+_inherited: Any = None  # records of the tasks under way, shared with the driver
 
 
 class _StoppedError(BaseException):
     """The driver wants no more of this task; not an `Exception`, which callers' functions may catch."""
 
 
-def make_pool(workers: int | None = None) -> ProcessPoolExecutor:
+class TaskCounts:
+    """Records that tasks under way have written; workers of our own pool share them with the driver.
+
+    Args:
+        show: called about once a second while tasks run, in the thread that made this.
+    """
+
+    def __init__(self, show: Callable[[], None] | None = None, records: Any = None) -> None:
+        self.records = records or RawArray("Q", _SLOTS)
+        self._show, self._thread, self._next = show, threading.get_ident(), 0.0
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _inherited_counts, ()
+
+    def clear(self, task: int) -> None:
+        """Count a task that begins, or whose result has arrived, as nothing."""
+        self.records[task % _SLOTS] = 0
+
+    def watch(self, task: int, values: Iterable[Any]) -> Iterator[Any]:
+        """Yield the values of a task, and count those that were taken."""
+        for value in values:
+            yield value
+            self.records[task % _SLOTS] += 1
+            self.beat()
+
+    def beat(self) -> None:
+        """Show how far the tasks are, if it is time."""
+        if self._show is None or threading.get_ident() != self._thread or time.monotonic() < self._next:
+            return
+        self._next = time.monotonic() + _BEAT_SECONDS
+        self._show()
+
+    def total(self) -> int:
+        """Return the records of all tasks under way."""
+        return sum(self.records)
+
+
+def _inherited_counts() -> TaskCounts | None:
+    return None if _inherited is None else TaskCounts(records=_inherited)
+
+
+def make_pool(workers: int | None = None, counts: TaskCounts | None = None) -> ProcessPoolExecutor:
     """Return a pool of so many workers (None: one per processor), started the way this Python does."""
     # Of these only a fork server has sockets, in a folder that a killed parent leaves behind.
     folder = worker_folder() if get_start_method() == "forkserver" else None
-    return ProcessPoolExecutor(workers, initializer=_begin_worker, initargs=(folder,))
+    begin = (folder, None if counts is None else counts.records)
+    return ProcessPoolExecutor(workers, initializer=_begin_worker, initargs=begin)
 
 
 def stop_pool(pool: ProcessPoolExecutor) -> None:
@@ -103,7 +152,9 @@ def check_stopped() -> None:
         raise _StoppedError
 
 
-def _begin_worker(folder: str | None) -> None:
+def _begin_worker(folder: str | None, records: Any) -> None:
+    global _inherited  # noqa: PLW0603 - the state of this process
+    _inherited = records
     # Ctrl-C on a terminal reaches all processes; the driver hears it and says what to do.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _stop)

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shardio.errors import BadRecord, SchemaError, ShardioError
-from shardio.parallel._pool import check_stopped
+from shardio.parallel._pool import TaskCounts, check_stopped
 from shardio.parallel._write_session import WriteSession
 from shardio.writer import DatasetWriter
 
@@ -60,6 +60,7 @@ class TaskSpec:
         on_error: "raise" or "skip".
         encoded: the function yields payloads of the schema, which are stored as they are.
         origin: of all items; b"" where those of a task tell what it was made from.
+        counts: of the records of the tasks under way; None where nobody looks at them.
     """
 
     write: WriteSession
@@ -67,6 +68,7 @@ class TaskSpec:
     on_error: str = "raise"
     encoded: bool = False
     origin: bytes = b""
+    counts: TaskCounts | None = None
 
     def items_of(self, part: TaskItems) -> bytes:
         """Return what a receipt of a task says of its items, 32 bytes."""
@@ -151,10 +153,12 @@ def run_task(spec: TaskSpec, part: TaskItems) -> TaskResult:
     try:
         with spec.write.task(part.task) as out:
             out.note_items(spec.items_of(part))
+            if spec.counts is not None:
+                spec.counts.clear(part.task)
             for number, item in enumerate(part.items, part.first):
                 check_stopped()
                 try:
-                    for mark in _write_item(spec, out, item):
+                    for mark in _write_item(spec, out, part.task, item):
                         if isinstance(mark, Note):
                             notes.append(mark)
                         else:
@@ -186,9 +190,11 @@ def _check_skipped(skipped: list[BadRecord], part: TaskItems) -> None:
         raise ValueError(message)
 
 
-def _write_item(spec: TaskSpec, out: DatasetWriter, item: Any) -> list[BadRecord | Note]:
+def _write_item(spec: TaskSpec, out: DatasetWriter, task: int, item: Any) -> list[BadRecord | Note]:
     """Write what the function yields for an item; return what it left out itself, and its notes."""
     values = values_of(spec.function(item))
+    if spec.counts is not None:
+        values = spec.counts.watch(task, values)
     marks: list[BadRecord | Note] = []
     if spec.on_error == "raise":
         for split, value in values:

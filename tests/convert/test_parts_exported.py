@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import shardio
 from shardio import Feature
 from shardio.cli import main
 from shardio.errors import CommitConflictError, FormatError, SchemaError
+from shardio.formats import AtomicOutput
 from shardio.storage import connect
 from tests.convert.conftest import picture
 from tests.suites.cases import one_fast
@@ -272,6 +274,33 @@ def test_jobs_end_before_what_they_write_is_removed(tmp_path) -> None:
         shardio.export_dataset(
             tmp_path / "ds", tmp_path / "out", kind="images", shard_bytes=size // 2, executor=executor
         )
+    assert [path.name for path in tmp_path.iterdir()] == ["ds"]
+
+
+def test_an_interrupt_between_two_jobs_leaves_nothing(url, tmp_path, monkeypatch) -> None:
+    """Jobs that still run when Ctrl-C comes between two results hand over what is removed."""
+    bucket, take, taken = f"memory://{tmp_path.name}-ctrl-c", AtomicOutput.take, threading.Event()
+
+    def interrupted(output: AtomicOutput, names: list[str]) -> None:
+        take(output, names)
+        taken.set()
+        raise KeyboardInterrupt
+
+    class Held(ThreadPoolExecutor):
+        """Ends the first job, and the others when that was taken."""
+
+        first = True
+
+        def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Any:
+            first, self.first = self.first, False
+            return super().submit(lambda: (first or taken.wait(60), fn(*args, **kwargs))[1])
+
+    monkeypatch.setattr(AtomicOutput, "take", interrupted)
+    for target in (tmp_path / "out", bucket):
+        taken.clear()
+        with Held(8) as executor, pytest.raises(KeyboardInterrupt):
+            shardio.export_dataset(url, target, kind="jsonl", shard_bytes=2000, executor=executor)
+    assert list(connect(bucket).list()) == []
     assert [path.name for path in tmp_path.iterdir()] == ["ds"]
 
 

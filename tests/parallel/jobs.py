@@ -28,6 +28,17 @@ def slow(item):
     return {"n": item}
 
 
+def until_seen(flag):
+    """Yield a record, and another one when the first was counted."""
+    yield {"n": 1}
+    yield {"n": 2}
+    deadline = time.monotonic() + 300
+    while not Path(flag).exists():
+        assert time.monotonic() < deadline, "nobody saw the first record"
+        time.sleep(0.01)
+    yield {"n": 3}
+
+
 def boom_at_77(item):
     if item == 77:
         raise RuntimeError("boom")

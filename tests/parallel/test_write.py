@@ -314,6 +314,22 @@ def test_a_session_given_up_by_garbage_collection_is_refused_before_any_work(url
     assert worked == []
 
 
+@pytest.mark.parametrize("how", ["processes", "threads", "here"])
+def test_progress_moves_while_a_task_runs(url, tmp_path, threads, how) -> None:
+    seen = []
+
+    def show(progress) -> None:
+        seen.append(progress)
+        if progress.records:
+            (tmp_path / "seen").touch()
+
+    options = {"processes": {"workers": 2}, "threads": {"executor": threads}, "here": {"workers": 1}}[how]
+    WRITE(url, [tmp_path / "seen"], jobs.until_seen, progress=show, **options)
+    assert any(each.done == 0 and each.records for each in seen)
+    assert seen[-1][:3] == (1, 1, 3)
+    assert [each.records for each in seen] == sorted(each.records for each in seen)
+
+
 def test_a_stream_tells_its_number_of_tasks_at_the_end(url, threads) -> None:
     seen = []
     WRITE(url, iter(range(600)), jobs.number, executor=threads, progress=seen.append)
