@@ -16,8 +16,8 @@ from shardio.metadata import Feature
 from shardio.reader import (
     DatasetReader,
     choose_columns,
+    column_batches,
     is_ascending,
-    read_column_batch,
     with_features,
 )
 from shardio.redact import redact
@@ -200,32 +200,33 @@ def _matches(left: DatasetReader, right: DatasetReader, on: str, *, inner: bool)
     ours, our_numbers = _keys(left, on, inner=inner)
     theirs, their_numbers = _keys(right, on, inner=inner)
     order = np.argsort(theirs[0])
-    if (theirs[0, order[1:]] == theirs[0, order[:-1]]).any():  # else all keys differ in their first word
+    first_words = theirs[0, order]
+    if (first_words[1:] == first_words[:-1]).any():  # else all keys differ in their first word
         order = np.lexsort(theirs[::-1])
-    theirs = theirs[:, order]
-    again = np.flatnonzero((theirs[:, 1:] == theirs[:, :-1]).all(axis=0))
-    if len(again):
-        first, second = sorted(their_numbers[order[again[0] : again[0] + 2]].tolist())
-        raise SchemaError(
-            f"the key {on!r} comes more than once on the right side of the join",
-            url=right.source.url,
-            expected="each key once",
-            found=f"{right[first][on]!r} at {first} and {second}, and {len(again) - 1} more",
-            advice="leave all but one out with ds.filter or ds.select",
-        )
+        again = np.flatnonzero((theirs[:, order[1:]] == theirs[:, order[:-1]]).all(axis=0))
+        if len(again):
+            first, second = sorted(their_numbers[order[again[0] : again[0] + 2]].tolist())
+            raise SchemaError(
+                f"the key {on!r} comes more than once on the right side of the join",
+                url=right.source.url,
+                expected="each key once",
+                found=f"{right[first][on]!r} at {first} and {second}, and {len(again) - 1} more",
+                advice="leave all but one out with ds.filter or ds.select",
+            )
     # Sorted, too: a search that jumps costs more than the sort.
-    walk = np.argsort(ours[0])
-    ours, our_numbers = ours[:, walk], our_numbers[walk]
-    at = np.searchsorted(theirs[0], ours[0])
-    found, rest = np.full(len(left), -1, np.int64), np.arange(len(walk))
+    mine = np.argsort(ours[0])
+    at = np.searchsorted(first_words, ours[0, mine])
+    found = np.full(len(left), -1, np.int64)
     # Keys of one first word stand beside each other; there are hardly ever several.
-    while len(rest):
-        rest = rest[at[rest] < len(order)]
-        rest = rest[theirs[0, at[rest]] == ours[0, rest]]
-        same = theirs[1, at[rest]] == ours[1, rest]
-        matched, rest = rest[same], rest[~same]
-        found[our_numbers[matched]] = their_numbers[order[at[matched]]]
-        at[rest] += 1
+    while len(mine):
+        inside = at < len(order)
+        mine, at = mine[inside], at[inside]
+        other = order[at]
+        alike = first_words[at] == ours[0, mine]
+        same = alike & (theirs[1, other] == ours[1, mine])
+        found[our_numbers[mine[same]]] = their_numbers[other[same]]
+        rest = alike & ~same
+        mine, at = mine[rest], at[rest] + 1
     return found
 
 
@@ -242,9 +243,10 @@ def _keys(reader: DatasetReader, on: str, *, inner: bool) -> tuple[NDArray[np.ui
     narrow = type(reader)(with_features(reader.source, [on]), reader.selection)
     keys = np.zeros((2, len(reader)), np.uint64)
     present = np.ones(len(reader), bool)
-    for low in range(0, len(reader), _TOGETHER):
-        part = slice(low, min(low + _TOGETHER, len(reader)))
-        values = read_column_batch(narrow, np.arange(part.start, part.stop), columns)[on]
+    low = 0
+    for batch in column_batches(narrow, columns, _TOGETHER):
+        values = batch[on]
+        part = slice(low, low + len(values))
         if not isinstance(values, np.ndarray):
             present[part] = [value is not None for value in values]
             values = [value for value in values if value is not None]
@@ -264,5 +266,6 @@ def _keys(reader: DatasetReader, on: str, *, inner: bool) -> tuple[NDArray[np.ui
             digests = b"".join(hashlib.blake2b(text, digest_size=16).digest() for text in texts)
             made = np.frombuffer(digests, "<u8").reshape(-1, 2).T
         keys[:, part][:, present[part]] = made
+        low = part.stop
     numbers = np.flatnonzero(present)
     return keys if len(numbers) == len(reader) else keys[:, numbers], numbers

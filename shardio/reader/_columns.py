@@ -204,14 +204,18 @@ def arrow_batch(records: Any, positions: Any, columns: Sequence[ChosenColumn]) -
     return _as_table(read_column_batch(records, positions, columns), columns)
 
 
+def column_batches(records: Any, columns: Sequence[ChosenColumn], size: int) -> Iterator[dict[str, Any]]:
+    """Yield features of all records by the batch of `size`, reading ahead; see `read_column_batch`."""
+    if not _by_value(columns):
+        yield from records.iter_batches(size)
+        return
+    for low in range(0, len(records), size):
+        yield read_column_batch(records, range(low, min(low + size, len(records))), columns)
+
+
 def arrow_batches(records: Any, columns: Sequence[ChosenColumn], size: int) -> Iterator[Any]:
     """Yield columns of all records as pyarrow Tables of `size` rows, reading ahead; see `arrow_batch`."""
-    if _by_value(columns):
-        for low in range(0, len(records), size):
-            yield arrow_batch(records, range(low, min(low + size, len(records))), columns)
-        return
-    for found in records.iter_batches(size):
-        yield _as_table(found, columns)
+    return (_as_table(found, columns) for found in column_batches(records, columns, size))
 
 
 def _as_table(found: dict[str, Any], columns: Sequence[ChosenColumn]) -> Any:
