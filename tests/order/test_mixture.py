@@ -23,7 +23,6 @@ def lanes_of(order, global_batch=4, epoch=0):
 
 @pytest.mark.parametrize("shuffle", [True, False])
 def test_every_period_holds_the_exact_proportions(shuffle):
-    """Every period holds the exact proportions."""
     mixture = Mixture((3, 1, 2))
     order = mixed_order(
         [sizes_of(90), sizes_of(20, 13), sizes_of(50)],

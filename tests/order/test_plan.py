@@ -28,7 +28,6 @@ def default_plans(sources, *, plan=None, shares=None, **options):
 
 
 def default_plan(sizes, *, budget=None, **options):
-    """Return the plan of one dataset."""
     return default_plans([sizes], budgets=None if budget is None else [budget], **options)[0]
 
 
@@ -151,8 +150,6 @@ def test_what_a_plan_leaves_out_by_example():
 
 
 def test_parts_of_plans_that_contradict_each_other_are_refused():
-    with pytest.raises(ValueError, match="multiple of the plan's ranks, 3: found 8; use 6 or 9"):
-        order_of(sizes_of(100), global_batch=8, plan=Plan(ranks=3))
     with refused(TypeError, "'ranks'"):
         order_of(sizes_of(100), global_batch=8, plan={"ranks": 2})
     mixture = Mixture((1, 1))

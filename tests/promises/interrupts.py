@@ -218,8 +218,6 @@ class WriteDatasetProcesses(WriteDataset):
 
 
 class Shuffled(WriteDataset):
-    """Through files of its own."""
-
     rooms = ("parallel/", "convert/")
 
     def prepare(self, folder):

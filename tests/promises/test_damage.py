@@ -127,7 +127,6 @@ def _text(value: Any) -> str:
 
 
 def rows_in(batches: Iterable[Any]) -> list[Row]:
-    """Return rows of batches of columns."""
     return [
         row
         for batch in batches
@@ -174,7 +173,6 @@ def converted(url: str, scratch: Path) -> list[Row]:
 
 
 def compacted(url: str, scratch: Path) -> list[Row]:
-    """Rewrite a copy."""
     target = connect(str(scratch / secrets.token_hex(4)))
     source = connect(url)
     for each in source.list():

@@ -64,7 +64,6 @@ def test_every_must_is_the_docstring_of_a_test():
 
 
 def test_every_promise_is_held_by_a_test():
-    """Each promise is named by the docstring of a test."""
     promised = set(
         re.findall(r"^\| (P\d+) \|", (DOCS / "promises.md").read_text(encoding="utf-8"), re.MULTILINE)
     )

@@ -71,7 +71,6 @@ def plan(ranks=2, workers=2, chunk_rows=7, interleave=1):
 
 
 def numbers(stream):
-    """Return the numbers of every batch of a pass."""
     return [batch["n"].tolist() for batch in stream]
 
 
