@@ -128,7 +128,7 @@ def test_a_usual_index_that_is_gone_gets_its_very_bytes(compression, tmp_path):
 
 @EVERY_KIND
 def test_every_damaged_byte_of_an_index(compression, tmp_path, long):
-    """A shard, an index or deleted rows that are damaged MUST stay as they are."""
+    """Without its exact bytes, a shard or an index that is damaged MUST stay as it is."""
     case = victim(compression, "local", tmp_path)
     key = case.of_kind(".shardidx")[1]
     good = case.objects[key]
