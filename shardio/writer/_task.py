@@ -196,8 +196,14 @@ class Task:
             data = receipt.seal(limits=self._limits)
         except FormatError as error:
             raise error.located(url=self._store.url_of(key)) from error
-        self._named_until = stop
-        self._put((key, data))
+        named, self._named_until = self._named_until, stop
+        try:
+            self._put((key, data))
+        except BaseException:
+            # On a disk nothing is on its way any more: without the receipt no rerun finds these shards.
+            if self._store.is_local and self._store.head(key) is None:
+                self._named_until = named
+            raise
 
     def cancel(self) -> None:
         """Wait until nothing is on its way any more; what is safe stays so."""
