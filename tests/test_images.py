@@ -54,15 +54,6 @@ def test_streams_decode_in_their_threads(url, num_threads) -> None:
     assert sorted(seen) == list(range(40))
 
 
-def test_the_loader_decodes_in_its_threads(url) -> None:
-    dataset = StreamingDataset(shardio.open(url, decode="image"), global_batch=8, shuffle=True, seed=0)
-    batches = list(StreamingDataLoader(dataset, num_threads=2))
-    assert len(batches) == 5
-    for batch in batches:
-        assert tuple(batch["image"].shape) == (8, 10, 12, 3)
-        assert batch["image"][:, 0, 0, 0].tolist() == batch["label"].tolist()
-
-
 def test_large_reductions_in_a_transform(tmp_path) -> None:
     """A JPEG is decoded at a fraction of its size where that suffices."""
     with shardio.DatasetWriter(tmp_path / "ds", schema={"image": "jpeg"}) as out:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import itertools
 import json
-import math
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 
@@ -66,36 +65,6 @@ def one_by_one(lengths, length):
     return sorted(rows)
 
 
-def first_fit_decreasing(lengths, length):
-    rows: list[int] = []
-    for size in sorted(lengths, reverse=True):
-        for row, used in enumerate(rows):
-            if used + size <= length:
-                rows[row] += size
-                break
-        else:
-            rows.append(size)
-    return len(rows)
-
-
-def fewest(lengths, length):
-    """Return the fewest rows that there can be, by trying."""
-    sizes = sorted(lengths, reverse=True)
-
-    def fits(rest, room):
-        if not rest:
-            return True
-        tried = set()
-        for row, left in enumerate(room):
-            if rest[0] <= left and left not in tried:
-                tried.add(left)
-                if fits(rest[1:], [*room[:row], left - rest[0], *room[row + 1 :]]):
-                    return True
-        return False
-
-    return next(k for k in itertools.count(-(-sum(sizes) // length)) if fits(sizes, [length] * k))
-
-
 @given(documents())
 def test_best_fit_decreasing_is_that_of_the_textbook(given):
     lengths, length = given
@@ -103,24 +72,6 @@ def test_best_fit_decreasing_is_that_of_the_textbook(given):
     assert sorted(np.bincount(row, lengths).astype(int).tolist()) == one_by_one(lengths, length)
     # Rows are numbered by their first documents.
     assert list(dict.fromkeys(row.tolist())) == list(range(len(set(row.tolist()))))
-
-
-@given(documents(most=9))
-def test_rows_are_within_the_bound_of_first_fit_decreasing(given):
-    """At most 11/9 of the fewest rows that there can be, and 6/9 of one."""
-    lengths, length = given
-    rows = len(set(best_fit(np.array(lengths, np.int64), length).tolist()))
-    assert rows <= math.floor((11 * fewest(lengths, length) + 6) / 9)
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_rows_of_many_documents_are_full(seed):
-    """As full as first-fit decreasing makes them, of lengths as texts have them; no row for nothing."""
-    rng = np.random.default_rng(seed)
-    lengths = np.clip(rng.lognormal(4.5, 1.2, 3000).astype(np.int64), 1, 512)
-    rows = int(best_fit(lengths, 512).max()) + 1
-    assert rows <= first_fit_decreasing(lengths.tolist(), 512)
-    assert lengths.sum() / (rows * 512) > 0.99
 
 
 @given(documents(), st.integers(0, 3))

@@ -165,12 +165,6 @@ def test_a_refusal_does_not_show_the_signature(server: FaultServer, engine: str 
     assert SECRET not in "".join([*traceback.format_exception(caught.value), *said, *capsys.readouterr()])
 
 
-def test_a_web_server_that_denies_access_is_said_to(server: FaultServer) -> None:
-    server.plan = lambda _: "403"
-    with pytest.raises(shardio.errors.StorageError, match=r"access is denied.*403"):
-        shardio.open(f"{server.url}/bucket/ds")
-
-
 @pytest.mark.parametrize(
     "url",
     [

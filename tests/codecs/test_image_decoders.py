@@ -186,14 +186,6 @@ def test_a_part_of_a_shrunken_image_has_its_place(decoder) -> None:
             assert 10 * math.log10(255**2 / error) > 32
 
 
-def test_shrinking_while_decoding_costs_little() -> None:
-    """Against decoding all pixels and resizing them; benchmarks/images.py measures photographs."""
-    data = jpeg(scene(512, 512), quality=92)
-    whole = Image.open(io.BytesIO(data)).resize((224, 224), Image.Resampling.BILINEAR)
-    error = np.mean((np.asarray(whole).astype(float) - sized(data, ImageOptions(size=224))) ** 2)
-    assert 10 * math.log10(255**2 / error) > 30
-
-
 @pytest.mark.parametrize("progressive", [False, True])
 def test_every_truncation_is_the_same_error(monkeypatch, progressive) -> None:
     data = jpeg(scene(40, 40), progressive=progressive)

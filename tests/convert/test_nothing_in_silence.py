@@ -819,6 +819,7 @@ def tensors(*items: tuple[str, bytes, list[int]]) -> bytes:
     return bytes(message.SerializeToString())
 
 
+@pytest.mark.slow
 def test_bytes_stay_bytes(convert, tmp_path) -> None:
     named = lmdb_of(tmp_path / "named", [tensors(("x", text, [])) for text in (b"000123", b"7", b"\xff")])
     assert [value["x"] for value in convert(named)] == [b"000123", b"7", b"\xff"]
@@ -834,6 +835,7 @@ def test_bytes_stay_bytes(convert, tmp_path) -> None:
     assert value["m"].tolist() == matrix.reshape(2, 3).tolist()
 
 
+@pytest.mark.slow
 def test_labels_of_pairs(convert, tmp_path) -> None:
     """TorchRecord's own layout: integers where all are; nothing that would not come back."""
     pixels = bytes(range(12))

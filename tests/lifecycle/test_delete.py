@@ -15,6 +15,7 @@ from shardio.errors import CommitConflictError, NotFoundError, StorageError
 from shardio.metadata import naming
 from tests.promises.places import PLACES, fresh
 from tests.promises.stores import Counting, faultless, faulty
+from tests.suites.datasets import numbers
 from tests.suites.errors import refused
 
 COUNT = 120
@@ -33,10 +34,6 @@ def made(url: str, **options) -> str:
 
 
 TRAIN = [n for n in range(COUNT) if n % 4 != 3]
-
-
-def numbers(ds) -> list[int]:
-    return [int(record["n"]) for record in ds]
 
 
 def check_everywhere(url: str, split: str, wanted: list[int], tmp_path) -> None:

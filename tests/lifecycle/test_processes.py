@@ -11,14 +11,11 @@ import pytest
 import shardio
 from shardio.errors import CommitConflictError, NotFoundError
 from tests.servers import s3 as servers_s3
+from tests.suites.datasets import numbers
 
 RECORDS = 60
 STREAM = {"global_batch": 5, "seed": 3}
 SMALL = {"block_bytes": 128, "shard_bytes": 300}
-
-
-def numbers(ds: Any) -> list[int]:
-    return [int(value["n"]) for value in ds]
 
 
 def read(url: str, options: Any, parent: Any) -> None:

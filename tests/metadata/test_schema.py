@@ -9,7 +9,6 @@ import re
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
-from hypothesis.extra import numpy as hnp
 
 from shardio.errors import FormatError, SchemaError, UnsupportedVersionError
 from shardio.metadata import Feature, Schema
@@ -343,20 +342,6 @@ def test_an_empty_list_is_any_empty_array():
     assert Feature("uint8[?,?,3]").fit([], "x").shape == (0, 0, 3)
     with pytest.raises(SchemaError):
         Feature("uint8[2]").fit([], "x")
-
-
-@given(hnp.arrays(st.sampled_from([np.int16, np.float32, np.complex64]), (3, 4)), st.sampled_from("CF"))
-def test_layout_of_the_input_never_matters(array, order):
-    feature = Feature(f"{array.dtype}[3,4]")
-    for other in (
-        array.copy(order=order),
-        np.repeat(array, 2, axis=1)[:, ::2],
-        array[::-1].copy()[::-1],
-        array.astype(array.dtype.newbyteorder(">")),
-    ):
-        stored = feature.fit(other, "x")
-        assert stored.tobytes() == array.tobytes()
-        assert stored.flags.c_contiguous
 
 
 @pytest.mark.parametrize(

@@ -14,16 +14,13 @@ from distributed import KilledWorker
 import shardio
 from shardio.errors import NotFoundError, StorageError
 from tests.parallel import jobs
+from tests.suites.datasets import numbers
 from tests.suites.errors import refused
 
 WRITE = functools.partial(shardio.write_dataset, schema=jobs.SCHEMA)
 
 
 GONE = KilledWorker("task", SimpleNamespace(address="tcp://worker"), 3)
-
-
-def numbers(url) -> list[int]:
-    return [int(value["n"]) for value in shardio.open(url)]
 
 
 class Losing(ThreadPoolExecutor):

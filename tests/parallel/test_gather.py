@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import shardio
+from tests.suites.datasets import numbers
 
 
 def row(n: int) -> Any:
@@ -28,10 +29,6 @@ def written(url: Path, items: Any = range(300), **options: Any) -> Any:
         return shardio.write_dataset(
             url, items, row, schema=SCHEMA, executor=executor, on_error="skip", **options
         )
-
-
-def numbers(url: Path, split: str) -> list[int]:
-    return [int(value["n"]) for value in shardio.open(url, split)]
 
 
 @pytest.mark.sampled(2)

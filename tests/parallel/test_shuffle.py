@@ -13,6 +13,7 @@ from shardio.errors import CommitConflictError
 from shardio.order import Permutation
 from shardio.parallel import _shuffle
 from tests.parallel import jobs
+from tests.suites.datasets import numbers
 from tests.suites.errors import refused
 
 WRITE = functools.partial(shardio.write_dataset, schema=jobs.SCHEMA)
@@ -22,10 +23,6 @@ WRITE = functools.partial(shardio.write_dataset, schema=jobs.SCHEMA)
 def threads():
     with ThreadPoolExecutor(2) as executor:
         yield executor
-
-
-def numbers(url, split="train") -> list[int]:
-    return [int(value["n"]) for value in shardio.open(str(url), split)]
 
 
 @pytest.mark.parametrize("tasks", [1, 5, 32])

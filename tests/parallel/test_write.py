@@ -24,6 +24,7 @@ from shardio.errors import (
 )
 from shardio.storage import LocalStore, UnknownOutcomeError
 from tests.parallel import jobs
+from tests.suites.datasets import numbers
 from tests.suites.errors import refused
 
 WRITE = functools.partial(shardio.write_dataset, schema=jobs.SCHEMA)
@@ -38,10 +39,6 @@ def url(tmp_path) -> str:
 def threads():
     with ThreadPoolExecutor(2) as executor:
         yield executor
-
-
-def numbers(url: str, split: str | None = None) -> list[int]:
-    return [int(value["n"]) for value in shardio.open(url, split)]
 
 
 def objects(url: str) -> list[str]:

@@ -9,6 +9,7 @@ import pytest
 
 import shardio
 from shardio.errors import CommitConflictError, NotFoundError
+from tests.suites.datasets import numbers
 
 
 def write_task(frozen: bytes, number: int) -> str:
@@ -17,10 +18,6 @@ def write_task(frozen: bytes, number: int) -> str:
         for n in range(10):
             out.write({"n": 10 * number + n}, split="train" if n % 2 else "test")
     return out.attempt
-
-
-def numbers(url, split="train") -> list[int]:
-    return [int(value["n"]) for value in shardio.open(url, split)]
 
 
 def test_tasks_in_any_order_and_twice(tmp_path):

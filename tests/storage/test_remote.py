@@ -285,26 +285,6 @@ def test_errors_hold_no_callers(server: FaultServer) -> None:
 
 
 @pytest.mark.slow
-def test_importing_does_nothing(tmp_path: pathlib.Path) -> None:
-    """P22: no network, no thread, no cloud client, no obstore."""
-    script = """
-import sys, threading
-def refuse(event, args):
-    if event.startswith("socket."):
-        raise RuntimeError(event)
-sys.addaudithook(refuse)
-import shardio.storage
-store = shardio.storage.connect("s3://bucket/root", engine="obstore")
-shardio.storage.connect("gs://bucket"); shardio.storage.connect("az://bucket"); shardio.storage.connect("http://h/x")
-shardio.storage.BlockCache(shardio.storage.CacheOptions("nowhere", max_bytes=1))
-assert threading.active_count() == 1
-loaded = {"s3fs", "gcsfs", "adlfs", "obstore", "botocore", "aiohttp", "torch"} & set(sys.modules)
-assert not loaded, loaded
-"""
-    subprocess.run([sys.executable, "-c", script], check=True, cwd=pathlib.Path.cwd())
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["fsspec", "obstore"])
 @pytest.mark.parametrize("end", ["", "raise KeyboardInterrupt"])
 def test_what_is_queued_at_exit_is_dropped(server: FaultServer, engine: str, end: str) -> None:

@@ -430,13 +430,6 @@ def test_shards_are_cut_in_bounded_memory(tmp_path):
     assert most < 16 << 20
 
 
-def test_a_write_into_shards_that_fails_leaves_nothing(tmp_path):
-    with pytest.raises(RuntimeError), shardio.DatasetWriter(tmp_path / "left", shards=3) as out:
-        out.write(b"wren")
-        raise RuntimeError
-    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
-
-
 @pytest.mark.parametrize(
     ("options", "error"),
     [
