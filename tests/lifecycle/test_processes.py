@@ -54,7 +54,6 @@ def bucket():
 
 @pytest.mark.slow
 @pytest.mark.sampled(2)
-@pytest.mark.xdist_group("processes")
 @pytest.mark.parametrize("place", ["local", "s3"])
 def test_readers_and_streams_in_mid_epoch_notice_nothing(place, tmp_path, request) -> None:
     """Others append, delete, erase, compact, build tables and keys, restore, and collect meanwhile."""
