@@ -17,6 +17,7 @@ import secrets
 import socket
 import urllib.parse
 from collections.abc import Callable, Iterable, Mapping
+from http import HTTPStatus
 from importlib.resources import files
 from typing import Any
 
@@ -108,10 +109,10 @@ def make_server(
         token: that requests must bring; None for a random one.
 
     Raises:
-        ImportError: the web framework is not installed: `pip install "shardio[view]"`.
+        ImportError: the web server is not installed: `pip install "shardio[view]"`.
         OSError: the address cannot be listened on.
     """
-    need("the viewer", "shardio[view]", "bottle", "waitress")
+    need("the viewer", "shardio[view]", "waitress")
     import waitress
 
     token = token or secrets.token_urlsafe(24)
@@ -161,59 +162,50 @@ def _end_strangers(channels: Iterable[Any], now: float) -> None:
 
 def make_app(pages: Pages, *, token: str, host: str = "127.0.0.1") -> App:
     """Return the WSGI application; arguments as in `make_server`."""
-    need("the viewer", "shardio[view]", "bottle")
-    import bottle
+    known = _known_names(host)
 
-    app = bottle.Bottle()
-    index = _static("index.html")
+    def app(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+        refusal = _refusal(environ, token, known)
+        if refusal is None:
+            if _token_of(environ):
+                # The channel that owns this method is marked as authenticated.
+                channel = getattr(environ.get("waitress.client_disconnected"), "__self__", None)
+                if channel is not None:
+                    channel.is_trusted = True
+            status, found = _answer(pages, environ)
+        else:
+            status, found = 403, Media(refusal.encode(), "text/plain; charset=utf-8")
+        headers = {"Content-Type": found.type, "Content-Length": str(len(found.data)), **_HEADERS}
+        if found.type == "application/octet-stream":
+            headers["Content-Disposition"] = 'attachment; filename="record.bin"'
+        start_response(f"{status} {HTTPStatus(status).phrase}", list(headers.items()))
+        return [] if environ["REQUEST_METHOD"] == "HEAD" else [found.data]
 
-    def answer(make: Callable[[], Any]) -> Any:
-        try:
-            found = make()
-        except Exception as error:  # noqa: BLE001 - the page says what went wrong, whatever it was
-            return _json(bottle, pages.describe(error), status=_status(error))
-        if isinstance(found, Media):
-            headers = {"Content-Type": found.type}
-            if found.type == "application/octet-stream":
-                headers["Content-Disposition"] = 'attachment; filename="record.bin"'
-            return bottle.HTTPResponse(found.data, 200, headers)
-        return _json(bottle, found)
+    return app
 
-    def show_index() -> Any:
-        return bottle.HTTPResponse(index, 200, {"Content-Type": "text/html; charset=utf-8"})
 
-    def show_file(name: str) -> Any:
-        if name not in _STATIC:
-            return _json(bottle, {"kind": "NotFound", "error": "there is no such file"}, status=404)
-        return bottle.HTTPResponse(_static(name), 200, {"Content-Type": _STATIC[name]})
-
-    def show_page(name: str) -> Any:
-        environ = bottle.request.environ
+def _answer(pages: Pages, environ: Environ) -> tuple[int, Media]:
+    """Return status and body of the answer to a request that may be answered."""
+    folder, _, name = environ.get("PATH_INFO", "").removeprefix("/").partition("/")
+    if environ["REQUEST_METHOD"] not in ("GET", "HEAD"):
+        return 405, _json({"kind": "HTTP 405", "error": "pages are read with GET"})
+    if (folder, name) == ("", "") or (folder == "static" and name in _STATIC):
+        name = name or "index.html"
+        data = files("shardio.view").joinpath("static", name).read_bytes()
+        return 200, Media(data, _STATIC.get(name, "text/html; charset=utf-8"))
+    if folder != "api":
+        return 404, _json({"kind": "HTTP 404", "error": "there is no such page"})
+    try:
         is_gone = environ.get("waitress.client_disconnected", lambda: False)
-        return answer(lambda: _call(pages, name, _query(environ), is_gone))
-
-    def no_page(error: Any) -> Any:
-        bottle.response.content_type = "application/json"
-        what = "the viewer failed" if error.status_code == 500 else "there is no such page"
-        return json.dumps({"kind": f"HTTP {error.status_code}", "error": what})
-
-    app.route("/", "GET", show_index)
-    app.route("/static/<name>", "GET", show_file)
-    app.route("/api/<name>", "GET", show_page)
-    for code in (400, 404, 405, 500):
-        app.error(code, callback=no_page)
-
-    return _guarded(app, token, host)
+        found = _call(pages, name, _query(environ), is_gone)
+        return 200, found if isinstance(found, Media) else _json(found)
+    except Exception as error:  # noqa: BLE001 - the page shows what went wrong, whatever it was
+        return _status(error), _json(pages.describe(error))
 
 
-def _static(name: str) -> bytes:
-    return files("shardio.view").joinpath("static", name).read_bytes()
-
-
-def _json(bottle: Any, value: Any, *, status: int = 200) -> Any:
+def _json(value: Any) -> Media:
     # ASCII, so that no lone surrogate of a record can spoil the page.
-    text = json.dumps(value, allow_nan=False)
-    return bottle.HTTPResponse(text, status, {"Content-Type": "application/json; charset=utf-8"})
+    return Media(json.dumps(value, allow_nan=False).encode(), "application/json; charset=utf-8")
 
 
 def _status(error: Exception) -> int:
@@ -227,45 +219,18 @@ def _status(error: Exception) -> int:
 # ------------------------------------------------------------------------------------------ who may ask
 
 
-def _guarded(app: App, token: str, host: str) -> App:
-    known = _known_names(host)
-
-    def guarded(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
-        def start(status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Any:
-            kept = [(name, value) for name, value in headers if name not in _HEADERS]
-            return start_response(status, [*kept, *_HEADERS.items()], exc_info)
-
-        refusal = _refusal(environ, token, known)
-        if refusal is None:
-            if _token_of(environ):
-                # The channel that owns this method is marked as authenticated.
-                channel = getattr(environ.get("waitress.client_disconnected"), "__self__", None)
-                if channel is not None:
-                    channel.is_trusted = True
-            found: Iterable[bytes] = app(environ, start)
-            return found
-        status, text = refusal
-        start(status, [("Content-Type", "text/plain; charset=utf-8")])
-        return [text.encode()]
-
-    return guarded
-
-
-def _refusal(environ: Environ, token: str, known: set[str]) -> tuple[str, str] | None:
+def _refusal(environ: Environ, token: str, known: set[str]) -> str | None:
     if not _is_known(environ.get("HTTP_HOST", ""), known):
-        return (
-            "403 Forbidden",
-            "This server answers to addresses of its own machine alone, not to other names.\n",
-        )
+        return "This server answers to addresses of its own machine alone, not to other names.\n"
     # The page itself may be reached by a link: from the file that the program opens in the browser.
     is_page = environ.get("PATH_INFO") == "/" and environ.get("HTTP_SEC_FETCH_MODE") == "navigate"
     if not is_page and environ.get("HTTP_SEC_FETCH_SITE", "none") not in ("same-origin", "none"):
-        return "403 Forbidden", "Requests from other sites are refused.\n"
+        return "Requests from other sites are refused.\n"
     given = _token_of(environ)
     if not given and environ.get("PATH_INFO", "").startswith("/static/"):
         return None  # files of the program, which are public
     if not hmac.compare_digest(given.encode(errors="replace"), token.encode()):
-        return "403 Forbidden", "Open the address that `shardio view` printed: it ends with a token.\n"
+        return "Open the address that `shardio view` printed: it ends with a token.\n"
     return None
 
 
