@@ -134,8 +134,7 @@ def collect_garbage(
             nonlocal plan
             if base is None:
                 raise NotFoundError("there is no shardio dataset here any more", url=catalog.store.url)
-            if base.sha256 != plan.latest.sha256:  # others have committed
-                plan = _Plan(catalog, base, plan.request)
+            plan = _follow(plan, base)
             return replace(base.manifest.carried, operation="gc", expiry=plan.expiry(most))
 
         fence = publish(catalog, build, bases=[Base.of(plan.latest)])
@@ -166,6 +165,11 @@ def collect_garbage(
     rest = remove()
     doomed = tuple(sorted({*few.doomed, *rest.doomed}))
     return replace(rest, doomed=doomed, deleted=few.deleted + rest.deleted)
+
+
+def _follow(plan: _Plan, base: Version) -> _Plan:
+    """Return the plan of the latest version: another one where others have committed."""
+    return plan if base.sha256 == plan.latest.sha256 else _Plan(plan.catalog, base, plan.request)
 
 
 def _is_full(error: BaseException | None) -> bool:
