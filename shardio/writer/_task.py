@@ -201,8 +201,9 @@ class Task:
             self._put((key, data))
         except BaseException:
             # On a disk nothing is on its way any more: without the receipt no rerun finds these shards.
-            if self._store.is_local and self._store.head(key) is None:
-                self._named_until = named
+            with contextlib.suppress(StorageError):
+                if self._store.is_local and self._store.head(key) is None:
+                    self._named_until = named
             raise
 
     def cancel(self) -> None:

@@ -533,3 +533,16 @@ def test_work_of_killed_attempts_is_continued_by_each_of_several(tmp_path):
         for number in range(out.written["train"], 100):
             out.write(b"%05d" % number + b"x" * 100)
     assert [record[:5] for record in shardio.open(url)] == [b"%05d" % number for number in range(100)]
+
+
+def test_a_named_session_whose_receipts_cannot_be_stored_leaves_no_shard(tmp_path):
+    """P4: no rerun could find them."""
+    root = tmp_path / "d"
+    sessions = root / "_shardio" / "sessions"
+    sessions.mkdir(parents=True)
+    (sessions / "s").write_bytes(b"a file where a folder should be")
+    out = shardio.DatasetWriter(root, session="s", shard_bytes=1000, block_bytes=500)
+    with pytest.raises(StorageError):
+        while True:
+            out.write(b"x" * 100)
+    assert list((root / "data").rglob("*.*")) == []
