@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +14,7 @@ from shardio.adoption._layout import AdoptTarget
 from shardio.adoption._scan import ScanOptions
 from shardio.adoption._shard import ShardOutcome
 from shardio.catalog import Version
-from shardio.convert import Inferred, MdsLayout, infer_records, resolve_stored
+from shardio.convert import Inferred, MdsLayout, infer_records, resolve_records, without_skip
 from shardio.errors import (
     FormatError,
     SchemaError,
@@ -21,6 +22,7 @@ from shardio.errors import (
     StorageError,
 )
 from shardio.format import Framing
+from shardio.formats import Sample
 from shardio.metadata import Schema, ShardEntry, ShardTable, mds_encoding
 from shardio.reader import ReadOptions, RecordSequence, ShardSource, value_codec
 from shardio.sources import TfdsFolder, format_of_name
@@ -41,7 +43,7 @@ def check_reads(schema: Schema, table: ShardTable, stores: Mapping[int, Store]) 
     unnamed: dict[str, None] = {}
     for framing in np.unique(table.framing).tolist():
         part = table.take(np.flatnonzero(table.framing == framing))
-        payloads = _sample(part, stores)
+        payloads = [each.value for each in _sample(part, stores)]
         if not payloads:
             continue
         try:
@@ -86,7 +88,7 @@ def check_lines(schema: Schema | None, table: ShardTable, stores: Mapping[int, S
         ) from error
 
 
-def _sample(table: ShardTable, stores: Mapping[int, Store]) -> list[bytes]:
+def _sample(table: ShardTable, stores: Mapping[int, Store]) -> list[Sample]:
     """Return the first payloads of shards that are spread over all, as conversion looks at sources."""
     chosen = np.flatnonzero(table.rows > 0)
     if not len(chosen):
@@ -98,8 +100,10 @@ def _sample(table: ShardTable, stores: Mapping[int, Store]) -> list[bytes]:
     ends = zip(stops.tolist(), part.rows.tolist(), strict=True)
     firsts = [np.arange(stop - rows, stop - max(0, rows - most)) for stop, rows in ends]
     source = ShardSource("", part, stores, ReadOptions(decode=False), None)
-    payloads: list[bytes] = RecordSequence(source).read(np.concatenate(firsts))
-    return payloads
+    payloads = RecordSequence(source).read(np.concatenate(firsts))
+    urls = [stores[entry.root].url_of(entry.key) for entry in part]
+    places = [f"{url} row {row}" for url, rows in zip(urls, firsts, strict=True) for row in range(len(rows))]
+    return [*map(Sample, places, payloads)]
 
 
 class ResolvedSchema(NamedTuple):
@@ -219,20 +223,32 @@ def resolve_schema(
         # Records without a schema stay bytes, text or members.
         kinds, others = records.by_kind(new), records.by_kind(before)
         if any(
-            records.infer_kind(kind, kinds[kind]).schema is not None for kind in kinds.keys() - others.keys()
+            records.infer_kind(kind, kinds[kind], {}).schema is not None
+            for kind in kinds.keys() - others.keys()
         ):
             raise records.mixed([*_described(others), *_described(kinds)])
         return ResolvedSchema(None, metadata, notes)
+    kinds = records.by_kind(every)
     if wanted is None and old is not None:
         records.check_columns(old, new)
-        found = Inferred(old)
-    elif wanted is None:
-        found = records.infer(new)
-        if found.mixed:
-            raise records.mixed(found.mixed)
-        notes += _said_of(found, records.open(new)[0])
-    else:
-        found = _as_said(wanted, encoding, old, every, records, notes)
+    elif isinstance(wanted, Schema) and records.mds is not None:
+        encoding = encoding or mds_encoding(records.mds)
+    elif wanted and kinds.keys() == {_TEXT}:
+        encoding = encoding or "bytes"
+    held = old
+    if wanted is not None and kinds.keys() == {_JSON} and old is not None and old.encoding == "bytes":
+        held = None  # lines that are read as documents get the features that they hold
+    read = new if wanted is None else every
+    try:
+        found = resolve_records(partial(records.infer, read), wanted, encoding, held, in_place=True)
+    except SchemaError as error:
+        raise without_skip(error)  # noqa: B904 - the same error
+    if found.mixed and wanted is None:
+        raise records.mixed(found.mixed)
+    if found.mixed:
+        notes.append("the shards hold records of different kinds: the schema given is the whole one")
+    if found.records or found.notes or (wanted is None and old is None):
+        notes += _inferred_notes(found, records.open(read)[0])
     schema = found.schema
     if schema is not None and old is not None:
         # A number keeps meaning the class that it means.
@@ -256,7 +272,7 @@ def _unnamed(names: Sequence[str]) -> list[str]:
     return [what] if names else []
 
 
-def _said_of(found: Inferred, table: ShardTable) -> list[str]:
+def _inferred_notes(found: Inferred, table: ShardTable) -> list[str]:
     """Return the notes on an inferred schema."""
     total = int(table.rows.sum())
     examples = bool(total and (table.framing == int(Framing.TFRECORD)).all())
@@ -265,45 +281,6 @@ def _said_of(found: Inferred, table: ShardTable) -> list[str]:
     if found.schema is None or found.declared:
         return list(found.notes)
     return [f"the schema was inferred from {found.records:,} of {total:,} records", *found.notes]
-
-
-def _as_said(
-    wanted: Any,
-    encoding: str | None,
-    old: Schema | None,
-    rooted: list[RootedEntry],
-    records: AdoptedRecords,
-    notes: list[str],
-) -> Inferred:
-    """Return the schema that a caller means, and what it rests on: a whole one, or changes to what is there.
-
-    Changed is the dataset's schema, else the one that its records would have by themselves.
-    """
-    if wanted is False:
-        return Inferred()
-    if isinstance(wanted, Schema):
-        of_mds = records.mds is not None and encoding is None
-        return Inferred(
-            Schema(wanted, encoding=mds_encoding(records.mds or ())) if of_mds
-            else resolve_stored(wanted, encoding, old)
-        )  # fmt: skip
-    kinds = records.by_kind(rooted).keys()
-    if kinds == {_TEXT}:
-        encoding = encoding or "bytes"
-    elif not _is_flat(wanted) and (old is None or old.encoding != "sequence_example"):
-        encoding = encoding or "sequence_example"
-    found = Inferred(old)
-    if old is None or (kinds == {_JSON} and old.encoding == "bytes"):
-        found = records.infer(rooted)
-    held = found.schema
-    schema = resolve_stored(wanted, encoding, held)
-    if held is None or held.encoding == "bytes" or encoding not in (None, held.encoding):
-        if found.mixed:
-            notes.append("the shards hold records of different kinds: the schema given is the whole one")
-        return Inferred(schema)
-    if held is not old:
-        notes += _said_of(found, records.open(rooted)[0])
-    return found._replace(schema=schema)
 
 
 def _is_flat(schema: Any) -> bool:
@@ -390,20 +367,20 @@ class AdoptedRecords:
             found.setdefault(kind, []).append(shard)
         return found
 
-    def infer(self, shards: Iterable[RootedEntry]) -> Inferred:
-        """Return the schema that shards would have by themselves."""
+    def infer(self, shards: Iterable[RootedEntry], given: Mapping[str, Any]) -> Inferred:
+        """Return the schema that shards would have by themselves; the caller changes features `given`."""
         kinds = self.by_kind(shards)
-        inferred = [self.infer_kind(*each) for each in kinds.items()]
+        inferred = [self.infer_kind(*each, given) for each in kinds.items()]
         if len(inferred) == 1:
             return inferred[0]
         mixed = next((one.mixed for one in inferred if one.mixed), _described(kinds))
         return Inferred(mixed=mixed if any(one.schema is not None or one.mixed for one in inferred) else ())
 
-    def infer_kind(self, kind: str, shards: list[RootedEntry]) -> Inferred:
+    def infer_kind(self, kind: str, shards: list[RootedEntry], given: Mapping[str, Any]) -> Inferred:
         """Return the schema that the records of one kind would have by themselves."""
         if kind not in _STORED or (kind == _RAW and not self.mds):
             return Inferred()
-        whole = infer_records(_STORED[kind], _sample(*self.open(shards)), self.mds or ())
+        whole = infer_records(_STORED[kind], _sample(*self.open(shards)), given, self.mds or ())
         if kind != _EXAMPLES:
             return whole
         if self.tfds is not None and (whole.schema is not None or not whole.records):
@@ -415,7 +392,7 @@ class AdoptedRecords:
                 split: self.open(each for each in shards if each.entry.split == split) for split in splits
             }
             each = {
-                split: infer_records("tfrecord", _sample(*part)).schema for split, part in samples.items()
+                split: infer_records("tfrecord", _sample(*part), {}).schema for split, part in samples.items()
             }
             if any(schema is not None for schema in each.values()):
                 words = ("tf.train.Examples", "other records")

@@ -30,7 +30,8 @@ from shardio.convert._schema import (
     Inferred as Inferred,
     MdsLayout as MdsLayout,
     infer_records as infer_records,
-    resolve_stored as resolve_stored,
+    resolve_records as resolve_records,
+    without_skip as without_skip,
 )
 from shardio.convert._stream import write_stream as write_stream
 from shardio.formats import ReadingOptions as ReadingOptions

@@ -26,7 +26,7 @@ from shardio.codecs import HF_METADATA, record_codec
 from shardio.convert._kinds import open_source
 from shardio.convert._parquet import ArrowTable, HuggingFaceDataset, table_package
 from shardio.convert._partitions import check_keys, fitter, notes_on_keys
-from shardio.convert._schema import SKIP, resolve_schema, type_for
+from shardio.convert._schema import SKIP, resolve_schema, type_for, without_skip
 from shardio.errors import (
     BadRecord,
     FormatError,
@@ -352,9 +352,7 @@ class ArrowEncoder:
             for piece in source.pieces():
                 yield from (made for _, made in worker(piece) if isinstance(made, Encoded))
         except ShardioError as error:
-            # Nothing is left out here.
-            error.advice = (error.advice or "").removesuffix(SKIP).removesuffix(", or ") or None
-            raise
+            raise without_skip(error)  # noqa: B904 - the same error
 
 
 def convert_dataset(  # noqa: PLR0913 - the options are the public contract

@@ -8,15 +8,16 @@ Conversion, adoption and `from_generator` infer and resolve schemas here.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
+from shardio.arguments import accepts
 from shardio.codecs import InferenceReport, decode_mds_sample, infer_schema, mds_columns
 from shardio.convert._jsonl import JsonLines
 from shardio.convert._webdataset import WebDataset
-from shardio.errors import CorruptRecordError, FormatError, SchemaError
+from shardio.errors import CorruptRecordError, FormatError, SchemaError, ShardioError
 from shardio.format import Framing
 from shardio.formats import (
     INT64_LIMIT,
@@ -33,6 +34,7 @@ from shardio.formats import (
 from shardio.metadata import Feature, Schema, check_name, image_type, mds_encoding, mds_layout
 from shardio.reader import value_codec
 
+_NAMELESS = ("array", "bytes")  # encodings whose records name no feature
 SKIP = 'on_error="skip" leaves such records out'
 # Types that take more values than others do, the most telling first.
 _WIDER = ("int64", "float64", "json", "bytes")
@@ -54,9 +56,8 @@ _ABOVE: Mapping[str, tuple[str, ...]] = {
     **{name: (name, "image", "bytes") for name in ("jpeg", "png", "webp", "tiff")},
 }
 
-# What becomes of a feature whose values contradict each other: an error, the type that most values have (the
-# others are to be left out), or JSON with a note.
-Clash = Literal["raise", "most", "json"]
+# A feature whose values contradict each other is an error, or of the type that most values have.
+Clash = Literal["raise", "most"]
 
 
 def join_types(types: Iterable[str]) -> str | None:
@@ -107,10 +108,10 @@ def infer_from_values(
     source: ForeignSource,
     samples: Sequence[Sample],
     given: Mapping[str, Any] | Schema | None,
-    notes: list[str] | None = None,
     *,
     encoding: str | None = None,
     clash: Clash = "raise",
+    settled: Container[str] = (),
 ) -> Schema | None:
     """Return the schema to convert with.
 
@@ -118,9 +119,9 @@ def infer_from_values(
         source: declares its schema and its types.
         samples: some of its records.
         given: the caller's word: types of some features (None leaves a feature out), or a whole `Schema`.
-        notes: takes a line for each decision between values that contradict each other.
         encoding: of the records.
         clash: what becomes of values that contradict each other.
+        settled: features that the caller changes afterwards, so that nothing about them is refused.
 
     Raises:
         SchemaError: values of one feature contradict each other, and the caller did not say which are meant.
@@ -128,7 +129,7 @@ def infer_from_values(
     """
     if isinstance(given, Schema) or not isinstance(given, Mapping | None):  # which it refuses in its words
         return Schema.parse(given, encoding=encoding)
-    overrides, notes = dict(given or {}), [] if notes is None else notes
+    overrides = dict(given or {})
     known, keys = source.known(), source.key_types()
     declared = {**keys, **known}
     seen: dict[str, _Seen] = {}
@@ -148,18 +149,17 @@ def infer_from_values(
         if isinstance(chosen, Unreadable):
             raise SchemaError(chosen.reason, advice=chosen.advice(name))
         if chosen is None and name not in overrides:
-            chosen = _conclude(source, name, seen[name], len(samples), clash, notes)
+            chosen = _conclude(source, name, seen[name], len(samples), None if name in settled else clash)
         if chosen is None:
             continue
         if name in seen:
             try:
                 check_name(name)
             except ValueError as error:
-                if clash != "json":
-                    where = seen[name].first
-                    raise SchemaError(f"{where}: {error}", advice=Unreadable("").advice(name)) from None
-                notes.append(f"left out of the schema: {error}")
-                continue
+                if name in settled:
+                    continue
+                where = seen[name].first
+                raise SchemaError(f"{where}: {error}", advice=Unreadable("").advice(name)) from None
         unit = getattr(declared.get(name), "unit", "")
         if name in overrides and unit and not unit.startswith("decimal"):
             chosen = chosen if isinstance(chosen, Feature) else Feature(chosen)
@@ -168,16 +168,13 @@ def infer_from_values(
     return Schema.parse(features, encoding=encoding)
 
 
-def _conclude(
-    source: ForeignSource, name: str, seen: _Seen, records: int, clash: Clash, notes: list[str]
-) -> Feature:
+def _conclude(source: ForeignSource, name: str, seen: _Seen, records: int, clash: Clash | None) -> Feature:
     optional = seen.present < records
     try:
         own = source.infer(name, seen.values)
-    except SchemaError as error:
-        if clash != "json":
+    except SchemaError:
+        if clash is not None:
             raise
-        notes.append(f"{error.what} ({error.found}): they are bytes")
         own = "bytes"
     if own is not None:
         feature = own if isinstance(own, Feature) else Feature(own)
@@ -195,11 +192,8 @@ def _conclude(
                 forms[_public(kind), dimensions] += count
             ((merged, dimensions), _), *_ = forms.most_common(1)
             shape = _shape_of({shape for shape in seen.shapes if len(shape) == dimensions}, empty=False)
-        elif not seen.listed:
-            found = _contradiction(name, seen)
-            if clash == "raise":
-                raise found
-            notes.append(f"{found.what} ({found.found}): they are json")
+        elif not seen.listed and clash == "raise":
+            raise _contradiction(name, seen)
     return Feature(_public(merged), shape=() if merged == "json" else shape, optional=optional)
 
 
@@ -304,6 +298,12 @@ def type_for(name: str, values: Sequence[Any], declared: Feature | None = None) 
     return f"leave the feature out with {keep_as(name, None)}"
 
 
+def without_skip(error: ShardioError) -> ShardioError:
+    """Return an error without the advice to skip records, for callers that skip none."""
+    error.advice = (error.advice or "").removesuffix(SKIP).removesuffix(", or ") or None
+    return error
+
+
 # ------------------------------------------------------------------ resolving
 
 
@@ -398,33 +398,75 @@ def _resolve_payloads(
     """Return the schema of records that are copied as they are: each is held against it, and notes."""
     if source.schema is not None and not isinstance(schema, Schema):
         return source.schema, []
-    if dataset is not None and dataset.encoding in ("array", "bytes") and schema is encoding is None:
-        # Such records name no feature, so nothing is inferred.
-        return dataset, []
-    whole = isinstance(schema, Schema)
-    found = (
-        Inferred()
-        if whole
-        else infer_records("tfrecord", [each.value for each in sample_records(source, pieces)])
-    )
-    notes, own, report = [*found.notes], found.schema, found.report
-    if own is None and schema is None:
+    report: InferenceReport | None = None
+
+    def infer(given: Mapping[str, Any]) -> Inferred:
+        nonlocal report
+        found = infer_records("tfrecord", sample_records(source, pieces), given)
+        report = found.report
+        return found
+
+    keys = {} if isinstance(schema, Schema) else source.key_types()
+    found = resolve_records(infer, schema, encoding, dataset, keys=keys)
+    notes, wanted = [*found.notes], found.schema
+    seen = [] if report is None else [*report.features.values(), *report.feature_lists.values()]
+    hidden = {each.name for each in seen}
+    if wanted is not None and (hidden := hidden - wanted.names_in_records):
+        names = ", ".join(map(repr, sorted(hidden)))
+        notes += [f"records are copied as they are: they still hold {names}, which no reader sees"]
+    return wanted, notes
+
+
+def resolve_records(
+    infer: Callable[[Mapping[str, Any]], Inferred],
+    given: Any,
+    encoding: str | None,
+    dataset: Schema | None,
+    *,
+    in_place: bool = False,
+    keys: Mapping[str, Feature] = MappingProxyType({}),
+) -> Inferred:
+    """Return the schema of records that stay as they are: copied by a conversion, or adopted.
+
+    Args:
+        infer: returns the schema that the records have by themselves, from the features that `given` settles.
+        given: by the caller: a whole schema; types of some features, None for one to remove; False for no
+            schema; None for that of the dataset, or the inferred one.
+        encoding: by the caller; of a mapping with another encoding than the records', it is the whole schema.
+        dataset: schema of the dataset that they are added to.
+        in_place: the records are adopted, and read by the dataset's schema: others of its records may hold
+            the features that it does not name, and a caller may have removed those.
+        keys: features that follow the records.
+
+    Raises:
+        SchemaError: values of a feature contradict each other, or no schema reads the records and the
+            dataset's.
+        ValueError, TypeError: `given` is not a schema, or removes a feature that does not exist.
+    """
+    if given is False:
+        return Inferred()
+    if isinstance(given, Schema):
+        return Inferred(Schema.parse(given, encoding=encoding))
+    if dataset is not None and given is encoding is None and (in_place or dataset.encoding in _NAMELESS):
+        return Inferred(dataset)
+    if encoding is None and given and given.keys() <= {"context", "feature_lists"}:
+        nested = any(isinstance(part, Mapping) for part in given.values())
+        encoding = "sequence_example" if nested else None
+    found = Inferred(dataset) if in_place and dataset is not None else infer(given or {})
+    if found.schema is None and given is None:
         if dataset is None:
-            return None, notes
+            return found
         raise SchemaError(
             "the source's records are not tf.train.Examples, and those of the dataset have the encoding "
             f"{dataset.encoding!r}",
             advice="where they hold the dataset's features under the names that its records have, say so "
             "with schema=shardio.open(URL).schema; else write them into a dataset of their own",
         )
-    keys = {} if whole else source.key_types()
-    wanted = resolve_stored(schema, encoding, own, dataset=dataset, keys=keys)
-    seen = [] if report is None else [*report.features.values(), *report.feature_lists.values()]
-    hidden = {each.name for each in seen} | (own.names_in_records if own is not None else set())
-    if wanted is not None and (hidden := hidden - wanted.names_in_records):
-        names = ", ".join(map(repr, sorted(hidden)))
-        notes += [f"records are copied as they are: they still hold {names}, which no reader sees"]
-    return wanted, notes
+    schema = resolve_stored(given, encoding, found.schema, dataset=None if in_place else dataset, keys=keys)
+    whole = found.schema is None or encoding not in (None, found.schema.encoding)
+    if whole or (given and found.schema is not None and found.schema.encoding == "bytes"):
+        return Inferred(schema, mixed=found.mixed, report=found.report)
+    return found._replace(schema=schema)
 
 
 def resolve_stored(
@@ -435,10 +477,10 @@ def resolve_stored(
     dataset: Schema | None = None,
     keys: Mapping[str, Feature] = MappingProxyType({}),
 ) -> Schema | None:
-    """Return the schema of records that stay as they are, for conversion and adoption alike.
+    """Return a schema with what the caller says of some features.
 
     Args:
-        given: by the caller: a whole schema; or types of some features, None for one to remove.
+        given: by the caller: types of some features, None for one to remove.
         encoding: by the caller; of a mapping that says another one than records have, it is the whole schema.
         held: the schema of the records, of their dataset or inferred; None where they are bytes.
         dataset: schema of the dataset that they are added to: its features are read as they are there.
@@ -448,8 +490,6 @@ def resolve_stored(
         SchemaError: the dataset has a feature of the records under another name.
         ValueError, TypeError: the argument is not a schema, or removes a feature that does not exist.
     """
-    if isinstance(given, Schema):
-        return Schema.parse(given, encoding=encoding)
     if held is None or encoding not in (None, held.encoding) or (given and held.encoding == "bytes"):
         removed = next((name for name, feature in (given or {}).items() if feature is None), None)
         if removed is not None:
@@ -493,6 +533,8 @@ def _changed_schema(held: Schema, said: Mapping[str, Any]) -> Schema:
         except (SchemaError, ValueError, TypeError):
             return Feature(feature).replace(optional=True)
 
+    # A name that no feature can have is in no schema.
+    said = {name: each for name, each in said.items() if each is not None or accepts(check_name, name)}
     return held.changed({name: kept_optional(held.get(name), feature) for name, feature in said.items()})
 
 
@@ -629,19 +671,22 @@ class Inferred(NamedTuple):
     declared: bool = False
 
 
-def infer_records(kind: str, payloads: Sequence[bytes], layout: MdsLayout = ()) -> Inferred:
+def infer_records(
+    kind: str, samples: Sequence[Sample], given: Mapping[str, Any], layout: MdsLayout = ()
+) -> Inferred:
     """Return the schema of records as they are stored, whether they are converted or adopted.
-
-    Values that contradict each other don't fail: they are `json`, or bytes in tar files, with a note.
 
     Args:
         kind: "tfrecord", "webdataset", "jsonl" or "mds".
-        payloads: some records.
+        samples: some records, as payloads.
+        given: features that the caller changes afterwards.
         layout: the columns of MDS samples.
 
     Raises:
+        SchemaError: values of another feature contradict each other.
         FormatError, ValueError: a payload is no such record.
     """
+    payloads = [each.value for each in samples]
     if kind == "tfrecord":
         try:
             held, report = infer_schema(payloads)
@@ -651,17 +696,17 @@ def infer_records(kind: str, payloads: Sequence[bytes], layout: MdsLayout = ()) 
         empty = not len(held) and not held.sequence_features
         return Inferred(None if empty else held, len(payloads), report.notes(), report)
     if kind == "mds":
-        return _infer_mds(layout, payloads)
-    if not payloads:
+        return _infer_mds(layout, samples, given)
+    if not samples:
         return Inferred()
     of_kind, framing = _DICTS[kind]
-    values = [of_kind.of_payload(each) for each in payloads]
-    schema, notes = _infer_leniently(of_kind("", SourceOptions()), values, None)
+    read = [each._replace(value=of_kind.of_payload(each.value)) for each in samples]
+    schema, notes = _infer_stored(of_kind("", SourceOptions()), read, None, given)
     if schema is not None:
-        present = Counter(name for value in values for name in value)
-        missing = {name: len(values) - present[name] for name in schema}
+        present = Counter(name for each in read for name in each.value)
+        missing = {name: len(read) - present[name] for name in schema}
         notes = [
-            f"{name}: missing in {count:,} of {len(values):,} records, so it is optional"
+            f"{name}: missing in {count:,} of {len(read):,} records, so it is optional"
             for name, count in missing.items()
             if count
         ] + notes
@@ -672,33 +717,36 @@ def infer_records(kind: str, payloads: Sequence[bytes], layout: MdsLayout = ()) 
     return Inferred(schema, len(payloads), notes)
 
 
-def _infer_mds(layout: MdsLayout, payloads: Sequence[bytes]) -> Inferred:
+def _infer_mds(layout: MdsLayout, samples: Sequence[Sample], given: Mapping[str, Any]) -> Inferred:
     """Return the types that the columns declare, and of the others those of their values."""
     columns = mds_columns(*map(list, zip(*layout, strict=True)))
-    values = [decode_mds_sample(payload, columns) for payload in payloads]
+    read = [each._replace(value=decode_mds_sample(each.value, columns)) for each in samples]
     known = {column.name: column.feature for column in columns}
     known |= {
-        each.name: Feature("bytes") for each in columns if each.trouble or not (payloads or each.feature)
+        each.name: Feature("bytes") for each in columns if each.trouble or not (samples or each.feature)
     }
-    said = {name: each for name, each in known.items() if each}
-    schema, notes = _infer_leniently(JsonLines("", SourceOptions()), values, said)
+    declared = {name: each for name, each in known.items() if each}
+    schema, notes = _infer_stored(JsonLines("", SourceOptions()), read, declared, given)
     notes += [f"{column.trouble}, so it is bytes" for column in columns if column.trouble]
     if schema is not None:
         schema = Schema({each.name: schema[each.name] for each in columns}, encoding=mds_encoding(layout))
-    return Inferred(schema, len(payloads), notes, declared=schema is not None and all(known.values()))
+    return Inferred(schema, len(samples), notes, declared=schema is not None and all(known.values()))
 
 
-def _infer_leniently(
-    source: ForeignSource, values: Sequence[Any], known: Mapping[str, Feature] | None
+def _infer_stored(
+    source: ForeignSource,
+    samples: Sequence[Sample],
+    known: Mapping[str, Feature] | None,
+    given: Mapping[str, Any],
 ) -> tuple[Schema | None, list[str]]:
     """Return the schema of values and notes on it; None where it would have too many features."""
-    samples = [Sample(f"record {number}", value) for number, value in enumerate(values)]
-    notes: list[str] = []
     try:
-        schema = infer_from_values(source, samples, known, notes, clash="json")
+        schema = infer_from_values(source, samples, known, settled=given)
+    except SchemaError:
+        raise
     except ValueError as error:
         return None, [f"the records have no schema: {error}"]
-    return schema, [*notes, *source.schema_notes(schema or {})]
+    return schema, source.schema_notes(schema or {})
 
 
 def _misfits(schema: Schema, framing: Framing, payloads: Sequence[bytes]) -> list[str]:

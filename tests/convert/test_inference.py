@@ -123,6 +123,15 @@ def test_each_way_in_infers_the_same(records: Items) -> None:
     agree(records, from_payloads, by_converting, by_adopting)
 
 
+def refusal(function: Any, *args: Any, **options: Any) -> str | None:
+    """Return why a schema cannot be inferred; None where it can."""
+    try:
+        function(*args, **options)
+    except SchemaError as error:
+        return error.what
+    return None
+
+
 WORDS = st.sampled_from(["", "wren", "\u00fc", "7"])
 JSON_VALUES = st.one_of(
     st.none(), st.booleans(), st.integers(-(1 << 63), (1 << 64) - 1), st.floats(allow_nan=False), WORDS,
@@ -145,7 +154,7 @@ MEMBERS = st.dictionaries(
 @given(st.lists(OBJECTS | JSON_VALUES, min_size=1, max_size=5), st.lists(MEMBERS, min_size=1, max_size=5))
 @example([{"n": 1 << 63}, {"n": 7}], [{"id": b"%d" % ((1 << 63) - 1), "cls": b"%d" % (1 << 63)}])
 def test_adopted_lines_and_samples_are_what_conversion_makes_of_them(lines: Any, samples: Any) -> None:
-    """Whatever a conversion takes, adoption takes with the same schema, and reads as the same values."""
+    """Adoption and conversion give the same schema and the same values, or the same refusal."""
     text = "".join(json.dumps(line) + "\n" for line in lines)
     members = [(f"{n}.{name}", item) for n, sample in enumerate(samples) for name, item in sample.items()]
     for name, data in (("a.jsonl", text.encode()), ("a.tar", tar(members))):
@@ -153,10 +162,17 @@ def test_adopted_lines_and_samples_are_what_conversion_makes_of_them(lines: Any,
             folder, out = f"{around}/in", f"{around}/out"
             Path(folder).mkdir()
             (Path(folder) / name).write_bytes(data)
+            unchecked = {"check_images": False} if name == "a.tar" else None
+            refusals = [
+                refusal(shardio_indexer.adopt, [folder], into=f"{around}/dry", workers=1),
+                refusal(shardio.convert_dataset, f"{folder}/{name}", out, dry_run=True, options=unchecked),
+            ]
+            assert refusals[0] == refusals[1]
+            if refusals[0] is not None:
+                continue
             report = shardio_indexer.adopt([folder], workers=1)
             assert report.ok
             try:
-                unchecked = {"check_images": False} if name == "a.tar" else None
                 made = shardio.convert_dataset(f"{folder}/{name}", out, workers=1, options=unchecked)
             except SchemaError:
                 continue
