@@ -17,6 +17,7 @@ from shardio_indexer._blocks import (
 from shardio_indexer._offsets import parse_record_index as parse_record_index
 from shardio_indexer._sniff import (
     FORMATS as FORMATS,
+    HEAD_BYTES as HEAD_BYTES,
     ShardKind as ShardKind,
     look_at as look_at,
 )

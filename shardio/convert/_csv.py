@@ -11,7 +11,6 @@ numbers rejected rows by rows instead of lines.
 from __future__ import annotations
 
 import csv
-import io
 import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,11 +36,9 @@ from shardio.formats import (
     is_real,
     keep_as,
     open_decoded,
-    open_seekable,
     parse_number,
 )
 from shardio.metadata import Feature, Schema
-from shardio.sources import without_compression
 
 _ROWS = 1000
 _MOST_COLUMNS = 10_000
@@ -245,7 +242,7 @@ class CsvTables(FileSource):
         found = _Contents({}, {}, [], [])
         for file, _ in self.split_files():
             try:
-                with self._opened(file.root, file.key) as stream:
+                with open_decoded(file.root, file.key, self.options.storage_options) as stream:
                     table = Table(stream, file.url, tabs=self.tabs)
                     # Without rows there are columns all the same.
                     found.names[file.url] = table.names
@@ -274,11 +271,6 @@ class CsvTables(FileSource):
                 )
         return found
 
-    def _opened(self, root: str, key: str) -> io.BufferedReader:
-        """Return the decoded bytes of a file."""
-        compressed = without_compression(key) != key.rpartition("/")[2]
-        return (open_decoded if compressed else open_seekable)(root, key, self.options.storage_options)
-
     def pieces(self) -> Sequence[Piece]:
         """Return the files that are tables."""
         names = self._contents.names
@@ -286,7 +278,7 @@ class CsvTables(FileSource):
 
     def read(self, piece: Piece) -> Iterator[Sample | BadRecord]:
         """Yield the rows of a file, their fields as text."""
-        with self._opened(piece.root, piece.key) as stream:
+        with open_decoded(piece.root, piece.key, self.options.storage_options) as stream:
             table = Table(stream, piece.url, tabs=self.tabs)
             for row in table:
                 where = f"{piece.url} line {row.line}"

@@ -42,7 +42,6 @@ from shardio.formats import (
     open_seekable,
 )
 from shardio.metadata import Feature, Schema
-from shardio.sources import without_compression
 
 # Objects of one of these names alone stand for what JSON has no word for.
 _SIGNS = ("$base64", "$float", "$complex")
@@ -55,13 +54,16 @@ class JsonLines(FileSource):
     kind: ClassVar[str] = "jsonl"
 
     def pieces(self) -> list[Piece]:
-        """Return runs of 8 MiB; of compressed files the whole."""
+        """Return runs of 8 MiB; of small and compressed files the whole."""
         runs = []
-        for file, split in self.split_files():
-            compressed = without_compression(file.key) != file.key.rpartition("/")[2]
-            for start in range(0, file.size, max(1, file.size) if compressed else RUN_BYTES):
-                stop = file.size if compressed else min(start + RUN_BYTES, file.size)
-                runs.append(Piece(file.root, file.key, split, stop - start, start, stop, compressed))
+        pairs = self.split_files()
+        long = [file for file, _ in pairs if file.size > RUN_BYTES]
+        compressed = dict(zip(long, self.options.peek.compressed(long), strict=True))
+        for file, split in pairs:
+            whole = compressed.get(file, True)
+            for start in range(0, file.size, max(1, file.size) if whole else RUN_BYTES):
+                stop = file.size if whole else min(start + RUN_BYTES, file.size)
+                runs.append(Piece(file.root, file.key, split, stop - start, start, stop, whole))
         return runs
 
     @staticmethod

@@ -25,7 +25,6 @@ from shardio.formats._files import (
     READ_BYTES as READ_BYTES,
     READ_ONCE as READ_ONCE,
     RUN_BYTES as RUN_BYTES,
-    DecodedFile as DecodedFile,
     File as File,
     FileSource as FileSource,
     SeekableFile as SeekableFile,

@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
 from shardio.errors import BadRecord, FormatError
-from shardio.format import Limits, decode_stream, sniff_compression
+from shardio.format import Limits, decode_stream
 from shardio.formats._source import ForeignSource, Piece, SourceOptions
 from shardio.metadata import Feature
 from shardio.sources import (
@@ -35,6 +35,7 @@ from shardio.sources import (
     find_links,
     folder_keys,
     folder_of,
+    format_of_name,
     is_data,
     kind_of_name,
     left_notes,
@@ -42,6 +43,7 @@ from shardio.sources import (
     type_of_key,
 )
 from shardio.storage import DataFile, connect
+from shardio_indexer import HEAD_BYTES, look_at
 
 # Of a file that can be cut one worker is given so many bytes, and reads so many at a time.
 RUN_BYTES = 8 << 20
@@ -292,19 +294,21 @@ def open_seekable(root: str, key: str, storage_options: Mapping[str, Any] | None
 
 
 def open_decoded(root: str, key: str, storage_options: Mapping[str, Any] | None) -> io.BufferedReader:
-    """Open the decoded bytes of a file, to be read once from its start: plain, gzip or Zstandard."""
+    """Open the decoded bytes of a file, to be read once from its start: plain, gzip, ZLIB or Zstandard."""
     file = connect(root, storage_options=storage_options).open(key)
-    return io.BufferedReader(DecodedFile(file, compressed=True), READ_BYTES)
+    return io.BufferedReader(DecodedFile(file, _decoded(file, key)), READ_BYTES)
 
 
 def decoded_pieces(root: str, key: str, storage_options: Mapping[str, Any] | None) -> Iterator[bytes]:
     """Yield the decoded bytes of a file from its start: plain, gzip, ZLIB or Zstandard."""
     with connect(root, storage_options=storage_options).open(key) as file:
-        yield from _decoded(file)
+        yield from _decoded(file, key)
 
 
-def _decoded(file: DataFile) -> Iterator[bytes]:
-    compression = sniff_compression(bytes(file.read(0, min(12, file.size))))
+def _decoded(file: DataFile, key: str) -> Iterator[bytes]:
+    """Decode a file that is compressed by its first bytes, as adoption does."""
+    head = bytes(file.read(0, min(HEAD_BYTES, file.size)))
+    compression = look_at(head, named=format_of_name(key) is not None).compression
     return decode_stream(map(bytes, file.pieces(READ_BYTES)), compression, limits=READ_ONCE)
 
 
@@ -359,11 +363,11 @@ class SeekableFile(_StoredFile):
 
 
 class DecodedFile(_StoredFile):
-    """The decoded bytes of a stored object from its start: plain, gzip or Zstandard, by its first bytes."""
+    """Bytes of a stored object as a file, from its start."""
 
-    def __init__(self, file: DataFile, *, compressed: bool) -> None:
+    def __init__(self, file: DataFile, pieces: Iterator[bytes]) -> None:
         super().__init__(file)
-        self._pieces = _decoded(file) if compressed else file.pieces(READ_BYTES)
+        self._pieces = pieces
         self._rest = memoryview(b"")
 
     def readinto(self, buffer: Any) -> int:

@@ -45,7 +45,6 @@ from shardio.sources._names import (
     format_of_name as format_of_name,
     is_data as is_data,
     kind_of_name as kind_of_name,
-    without_compression as without_compression,
 )
 from shardio.sources._peek import (
     MEGATRON_MAGIC as MEGATRON_MAGIC,

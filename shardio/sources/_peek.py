@@ -8,9 +8,9 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from shardio.errors import FormatError, NotFoundError, StorageError
-from shardio.format import DEFAULT_LIMITS, UTF8_BOM, parse_json
+from shardio.format import DEFAULT_LIMITS, UTF8_BOM, Compression, parse_json
 from shardio.sources._find import FoundFile, Listing
-from shardio.sources._names import format_of_name
+from shardio.sources._names import format_of_name, kind_of_name
 from shardio.storage import connect
 from shardio_indexer import FORMATS, ShardKind, look_at
 
@@ -63,7 +63,7 @@ class Peek:
 
     def __init__(self, storage_options: Mapping[str, Any] | None = None) -> None:
         self._options = storage_options
-        self._kinds: dict[str, str | None] = {}
+        self._kinds: dict[str, tuple[str | None, bool]] = {}
         self._whole: dict[str, bytes] = {}
         self._misnamed: dict[str, dict[FoundFile, str]] = {}
 
@@ -80,12 +80,20 @@ class Peek:
         return self._whole[file.url]
 
     def kinds(self, files: Collection[FoundFile], *, named: bool = False) -> list[str | None]:
-        """Return the kind of source that each file is by its first bytes, or None; asks concurrently.
+        """Return the kind of source that each file is by its first bytes, or None.
 
         Args:
             files: to be looked at.
             named: their names tell a kind, so one that cannot be read is left to its reader to report.
         """
+        return [kind for kind, _ in self._look(files, named=named)]
+
+    def compressed(self, files: Collection[Any]) -> list[bool]:
+        """Return whether each file is compressed as a whole, by its first bytes."""
+        return [compressed for _, compressed in self._look(files, named=True)]
+
+    def _look(self, files: Collection[Any], *, named: bool) -> list[tuple[str | None, bool]]:
+        """Return the kind of each file and whether it is compressed; sends requests concurrently."""
         fresh = [file for file in files if file.url not in self._kinds]
         if fresh:
             with ThreadPoolExecutor(min(_REQUESTS, len(fresh))) as pool:
@@ -103,14 +111,20 @@ class Peek:
             return self._misnamed.get(listing.url, {})
         if listing.url not in self._misnamed:
             found = self._misnamed[listing.url] = {}
-            for by_name, files in listing.named.items():
-                if by_name not in (None, "images"):
+            named = {**listing.named}
+            others = named.pop(None, [])
+            if named.keys() <= {"text"} and all(file.key.lower().endswith(".json") for file in others):
+                named["json"] = others  # compressed lines of JSON are called so, too
+            for by_name, files in named.items():
+                if by_name != "images":
                     for some in (files[:: max(1, len(files) // _LOOKS)], files):
                         pairs = zip(some, self.kinds(some, named=True), strict=True)
-                        others = {file: kind for file, kind in pairs if kind not in (None, by_name)}
-                        if not others:
+                        misnamed = {file: kind for file, kind in pairs if kind not in (None, by_name)}
+                        if by_name == "json":
+                            misnamed = {file: kind for file, kind in misnamed.items() if kind == "jsonl"}
+                        if not misnamed:
                             break
-                        found.update(others)
+                        found.update(misnamed)
         return self._misnamed[listing.url]
 
     def notes(self, listing: Listing) -> list[str]:
@@ -121,18 +135,20 @@ class Peek:
             for kind, url in first.items()
         ]
 
-    def _kind(self, file: FoundFile, *, named: bool) -> str | None:
+    def _kind(self, file: FoundFile, *, named: bool) -> tuple[str | None, bool]:
         try:
             head = self.head(file)
         except (StorageError, NotFoundError):
             if named:
-                return None
+                return None, False
             raise
-        found = look_at(head, named=False).format
+        found, compression, _ = look_at(head, named=format_of_name(file.key) is not None)
         if found is not None:
-            return {"tar": "webdataset"}.get(found, found)
+            return {"tar": "webdataset"}.get(found, found), compression is not Compression.NONE
+        if compression is not Compression.NONE:
+            return kind_of_name(_of_compressed(file.key)), True
         kind = other_kind(file.key, head)
-        return kind.source if kind is not None else None
+        return kind.source if kind is not None else None, False
 
     def other(self, file: FoundFile) -> OtherKind | None:
         """Return what a file is that no name and no framing tells; None where it is of no known kind."""
@@ -168,6 +184,11 @@ def other_kind(name: str, head: bytes) -> OtherKind | None:
     return None
 
 
+def _of_compressed(name: str) -> str:
+    """Return the name of a compressed file: `x.json` stands for `x.json.gz`, which is lines of JSON."""
+    return f"{name}.gz" if name.lower().endswith(".json") else name
+
+
 def _is_litdata(data: bytes) -> bool:
     try:
         index = parse_json(data)
@@ -192,7 +213,8 @@ def sniff(head: bytes, name: str, wanted: str | None = None, *, strict: bool = T
     other = other_kind(name, head) if wanted is None and found is None else None
     if other is not None:
         raise FormatError(f"this is {other.name}, which is not adopted", advice=other.way)
-    kind = wanted or found or format_of_name(name)
+    told = format_of_name(name if compression is Compression.NONE else _of_compressed(name))
+    kind = wanted or found or told
     if kind is None:
         raise FormatError(
             "the kind of this file is unknown",

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import gzip
+import json
+import random
 from pathlib import Path
+from typing import Any
 
 import pytest
+import zstandard
 
 import shardio
 from shardio.errors import SchemaError
@@ -43,6 +47,37 @@ def test_first_bytes_take_precedence_over_a_name(tmp_path: Path, kind: str, name
     assert any(name in note and "first bytes" in note for note in notes) is not agrees
     roots = {str(tmp_path / "in"): {}}
     assert len(shardio.open(tmp_path / "out", allow_roots=roots)) == 2
+
+
+COMPRESSED = {
+    "x.jsonl": LINES,
+    "x.json": LINES,
+    "x.csv": b"hk\nwren\nrobin\n",  # the header might be that of ZLIB
+    "x.tar": BYTES["tar"],
+    "x.tfrecord": BYTES["tfrecord"],
+}
+
+
+@pytest.mark.parametrize("way", ["adopt", "convert"])
+@pytest.mark.parametrize("compress", [bytes, gzip.compress, zstandard.compress], ids=["", "gzip", "zstd"])
+@pytest.mark.parametrize("name", COMPRESSED)
+def test_first_bytes_tell_compression(tmp_path: Path, name: str, compress: Any, way: str) -> None:
+    file = tmp_path / "in" / name
+    file.parent.mkdir()
+    file.write_bytes(compress(COMPRESSED[name]))
+    if (name, compress) == ("x.json", bytes):
+        return  # one document
+    sources = [file] if name == "x.csv" else [file, file.parent]
+    for number, source in enumerate(sources):
+        records, _ = brought(way, source, tmp_path / f"out{number}")
+        assert records == {"train": 2 + (name == "x.csv" and way == "adopt")}
+
+
+def test_compressed_lines_longer_than_a_run(tmp_path: Path) -> None:
+    text = random.Random(0).randbytes(9 << 20).hex()  # 9 MiB, compressed
+    lines = [json.dumps({"x": text[start::5]}) for start in range(5)]
+    (tmp_path / "x.jsonl").write_bytes(gzip.compress("\n".join(lines).encode(), 1))
+    assert brought("convert", tmp_path / "x.jsonl", tmp_path / "out")[0] == {"train": 5}
 
 
 @pytest.mark.parametrize("way", ["adopt", "convert"])
