@@ -430,7 +430,7 @@ def convert_dataset(  # noqa: PLR0913 - the options are the public contract
     splitter = _Splitter(wanted, seed)
     # Fractions divide whatever there is.
     one = next(iter(wanted)) if isinstance(wanted, Mapping) else wanted
-    reading = {"partitions": ReadingOptions.partitions, **chosen}
+    reading = {"partitions": ReadingOptions.partitions, **chosen, "skips": on_error == "skip"}
     opened = open_source(
         source, kind, SourceOptions(**reading, split=patterns or one, storage_options=source_options)
     )

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from shardio import kernels
-from shardio.errors import BadRecord, ShardioError
+from shardio.errors import BadRecord, CorruptRecordError, ShardioError
 from shardio.format import Framing
 from shardio.formats import (
     FileSource,
@@ -29,7 +29,7 @@ from shardio.formats import (
 from shardio.metadata import Feature, Schema
 from shardio.reader import TEXT_METADATA, DatasetReader, open as open_dataset
 from shardio.sources import Claim, Listing, Peek, Score
-from shardio_indexer import salvage_payloads
+from shardio_indexer import iterate_payloads, salvage_payloads
 
 _RUN = 16 << 20
 
@@ -47,16 +47,27 @@ class TfRecords(FileSource):
 
 
 def read_frames(piece: Piece, options: SourceOptions) -> Iterator[Sample | BadRecord]:
-    """Yield the payloads of a TFRecord file and its damage; both checksums of every record are compared."""
+    """Yield the payloads of a TFRecord file; both checksums of every record are compared.
+
+    Damage is skipped where the caller says so: it has a range of bytes, and rows count the readable records.
+
+    Raises:
+        CorruptRecordError: the first damage, otherwise.
+    """
     url, row = piece.url, 0
     pieces = decoded_pieces(piece.root, piece.key, options.storage_options)
-    for found in salvage_payloads(pieces):
-        if isinstance(found, list):
-            yield from (Sample(f"{url} row {number}", each) for number, each in enumerate(found, row))
-            row += len(found)
-        else:
-            what = f"the TFRecord file has {found.reason}"
-            yield BadRecord(url, what, start=found.start, stop=found.stop, row=row, row_stop=row + 1)
+    read = salvage_payloads if options.skips else iterate_payloads
+    try:
+        for found in read(pieces):
+            if isinstance(found, list):
+                yield from (Sample(f"{url} row {number}", each) for number, each in enumerate(found, row))
+                row += len(found)
+            else:
+                what = f"the TFRecord file has {found.reason}"
+                yield BadRecord(url, what, start=found.start, stop=found.stop)
+    except CorruptRecordError as error:
+        error.advice = 'fetch the file again, or leave the damage out with on_error="skip"'
+        raise
 
 
 @dataclass(frozen=True)

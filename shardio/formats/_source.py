@@ -202,12 +202,14 @@ class SourceOptions(ReadingOptions):
     Attributes:
         storage_options: as in fsspec.
         split: name of the one split, or patterns of names by split; None for those that the source tells.
+        skips: bad records are skipped, so that a source may continue behind damage.
         listed: what was found at places, by name, so that each is listed once; it stays in this process.
     """
 
     partitions: str | None = None
     storage_options: Mapping[str, Any] | None = None
     split: str | Mapping[str, str] | None = None
+    skips: bool = False
     listed: dict[str, list[Listing]] = field(default_factory=dict, compare=False, repr=False)
 
     @cached_property
