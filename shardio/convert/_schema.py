@@ -34,7 +34,6 @@ from shardio.formats import (
 from shardio.metadata import Feature, Schema, check_name, image_type, mds_encoding, mds_layout
 from shardio.reader import value_codec
 
-_NAMELESS = ("array", "bytes")  # encodings whose records name no feature
 SKIP = 'on_error="skip" leaves such records out'
 # Types that take more values than others do, the most telling first.
 _WIDER = ("int64", "float64", "json", "bytes")
@@ -398,17 +397,12 @@ def _resolve_payloads(
     """Return the schema of records that are copied as they are: each is held against it, and notes."""
     if source.schema is not None and not isinstance(schema, Schema):
         return source.schema, []
-    report: InferenceReport | None = None
-
-    def infer(given: Mapping[str, Any]) -> Inferred:
-        nonlocal report
-        found = infer_records("tfrecord", sample_records(source, pieces), given)
-        report = found.report
-        return found
-
     keys = {} if isinstance(schema, Schema) else source.key_types()
-    found = resolve_records(infer, schema, encoding, dataset, keys=keys)
-    notes, wanted = [*found.notes], found.schema
+    found = resolve_records(
+        lambda given: infer_records("tfrecord", sample_records(source, pieces), given),
+        schema, encoding, dataset, keys=keys,
+    )  # fmt: skip
+    notes, wanted, report = [*found.notes], found.schema, found.report
     seen = [] if report is None else [*report.features.values(), *report.feature_lists.values()]
     hidden = {each.name for each in seen}
     if wanted is not None and (hidden := hidden - wanted.names_in_records):
@@ -447,7 +441,9 @@ def resolve_records(
         return Inferred()
     if isinstance(given, Schema):
         return Inferred(Schema.parse(given, encoding=encoding))
-    if dataset is not None and given is encoding is None and (in_place or dataset.encoding in _NAMELESS):
+    # Arrays and bytes name no feature that could be inferred.
+    alike = dataset is not None and (in_place or dataset.encoding in ("array", "bytes"))
+    if alike and given is encoding is None:
         return Inferred(dataset)
     if encoding is None and given and given.keys() <= {"context", "feature_lists"}:
         nested = any(isinstance(part, Mapping) for part in given.values())
@@ -642,7 +638,6 @@ def _numbers(source: ForeignSource, schema: Schema) -> dict[str, tuple[int, ...]
 
 # ------------------------------------------------------------------ stored records
 
-JSON_LINES = Schema({"json": Feature("json")}, encoding="bytes")
 _DICTS: Mapping[str, tuple[type[WebDataset | JsonLines], Framing]] = {
     "webdataset": (WebDataset, Framing.TAR_SAMPLE),
     "jsonl": (JsonLines, Framing.LINES),
@@ -701,19 +696,22 @@ def infer_records(
         return Inferred()
     of_kind, framing = _DICTS[kind]
     read = [each._replace(value=of_kind.of_payload(each.value)) for each in samples]
-    schema, notes = _infer_stored(of_kind("", SourceOptions()), read, None, given)
-    if schema is not None:
-        present = Counter(name for each in read for name in each.value)
-        missing = {name: len(read) - present[name] for name in schema}
-        notes = [
-            f"{name}: missing in {count:,} of {len(read):,} records, so it is optional"
-            for name, count in missing.items()
-            if count
-        ] + notes
-    elif kind == "jsonl":
-        schema = JSON_LINES
-    if schema is not None:
-        notes += _misfits(schema, framing, payloads)
+    source = of_kind("", SourceOptions())
+    try:
+        schema = infer_from_values(source, read, None, settled=given)
+    except SchemaError:
+        raise
+    except ValueError as error:  # more keys than a schema may have features
+        whole = Schema({"json": Feature("json")}, encoding="bytes") if kind == "jsonl" else None
+        return Inferred(whole, len(read), [f"the records have no schema: {error}"])
+    assert schema is not None  # noqa: S101 - all values are mappings
+    present = Counter(name for each in read for name in each.value)
+    notes = [
+        f"{name}: missing in {len(read) - present[name]:,} of {len(read):,} records, so it is optional"
+        for name in schema
+        if present[name] < len(read)
+    ]
+    notes += [*source.schema_notes(schema), *_misfits(schema, framing, payloads)]
     return Inferred(schema, len(payloads), notes)
 
 
@@ -726,27 +724,11 @@ def _infer_mds(layout: MdsLayout, samples: Sequence[Sample], given: Mapping[str,
         each.name: Feature("bytes") for each in columns if each.trouble or not (samples or each.feature)
     }
     declared = {name: each for name, each in known.items() if each}
-    schema, notes = _infer_stored(JsonLines("", SourceOptions()), read, declared, given)
-    notes += [f"{column.trouble}, so it is bytes" for column in columns if column.trouble]
-    if schema is not None:
-        schema = Schema({each.name: schema[each.name] for each in columns}, encoding=mds_encoding(layout))
-    return Inferred(schema, len(samples), notes, declared=schema is not None and all(known.values()))
-
-
-def _infer_stored(
-    source: ForeignSource,
-    samples: Sequence[Sample],
-    known: Mapping[str, Feature] | None,
-    given: Mapping[str, Any],
-) -> tuple[Schema | None, list[str]]:
-    """Return the schema of values and notes on it; None where it would have too many features."""
-    try:
-        schema = infer_from_values(source, samples, known, settled=given)
-    except SchemaError:
-        raise
-    except ValueError as error:
-        return None, [f"the records have no schema: {error}"]
-    return schema, source.schema_notes(schema or {})
+    schema = infer_from_values(JsonLines("", SourceOptions()), read, declared, settled=given)
+    assert schema is not None  # noqa: S101 - all values are mappings
+    notes = [f"{column.trouble}, so it is bytes" for column in columns if column.trouble]
+    schema = Schema({each.name: schema[each.name] for each in columns}, encoding=mds_encoding(layout))
+    return Inferred(schema, len(samples), notes, declared=all(known.values()))
 
 
 def _misfits(schema: Schema, framing: Framing, payloads: Sequence[bytes]) -> list[str]:
