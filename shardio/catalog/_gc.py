@@ -162,9 +162,11 @@ def collect_garbage(
         with contextlib.suppress(ShardioError):
             catalog.store.overwrite(naming.HINT_KEY, hint)
         raise
+    if len(plan.doomed) == len(few.doomed):
+        return few
     rest = remove()
     doomed = tuple(sorted({*few.doomed, *rest.doomed}))
-    return replace(rest, doomed=doomed, deleted=few.deleted + rest.deleted)
+    return replace(few, version=rest.version, doomed=doomed, deleted=few.deleted + rest.deleted)
 
 
 def _follow(plan: _Plan, base: Version) -> _Plan:
@@ -191,7 +193,7 @@ class _Plan:
 
     Attributes:
         expired: versions, all told.
-        doomed: objects that go, the largest first.
+        doomed: objects that go, the largest first, lists last.
     """
 
     def __init__(self, catalog: Catalog, latest: Version, request: _Request) -> None:
@@ -243,7 +245,8 @@ class _Plan:
             return known or owners[key] in given_up or lost
 
         doomed = (info for info in objects if is_doomed(info.key))
-        self.doomed = sorted(doomed, key=lambda info: -info.size)
+        # A list goes after what it names: where it is gone, the next plan does not know these objects.
+        self.doomed = sorted(doomed, key=lambda info: (info.key.startswith(naming.LISTS), -info.size))
         unclaimed_bytes = dict.fromkeys(uncommitted - given_up - committed, 0)
         for info in objects:
             owner = owners.get(info.key)

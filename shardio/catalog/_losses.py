@@ -107,20 +107,22 @@ def _follow(
     # A shard that came back holds the records of all that was salvaged from it.
     back = {uuid for loss in losses if loss.entry.uuid in here for uuid in loss.uuids}
     losses = [loss for loss in losses if loss.entry.uuid not in back]
+    new: dict[bytes, Loss] = {}
     for rewrite in manifest.rewrites:
         old = entries[rewrite.old[0]]
         if old.uuid in back:
             continue
         salvaged = [(later, here[uuid]) for uuid in rewrite.new if uuid in here and uuid not in back]
-        end = ((before, old), *salvaged[:1])
-        losses = [
-            replace(loss, shards=(*loss.shards[:-1], *end), dropped=not salvaged)
-            if loss.uuids[-1] == old.uuid
-            else loss
-            for loss in losses
-        ]
-        losses.append(Loss(end, not salvaged, old.split))
-    return [_cut(loss, later, here) for loss in losses]
+        new[old.uuid] = Loss(((before, old), *salvaged[:1]), not salvaged, old.split)
+    losses = [_extend(loss, new.get(loss.shards[-1][1].uuid)) for loss in losses]
+    return [_cut(loss, later, here) for loss in [*losses, *new.values()]]
+
+
+def _extend(loss: Loss, end: Loss | None) -> Loss:
+    """Return a loss with what became of the last of its shards."""
+    return (
+        loss if end is None else replace(loss, shards=(*loss.shards[:-1], *end.shards), dropped=end.dropped)
+    )
 
 
 def _cut(loss: Loss, version: Version, here: Mapping[bytes, ShardEntry]) -> Loss:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 
@@ -64,6 +65,7 @@ class Recovery:
             entry = None if shard.unrepaired or shard.new is None else self._without_spent(loss, shard)
             if entry is None:
                 remove_objects(self.catalog, shard.new_keys)
+                self.out.repaired += shard.repaired  # earlier versions have these objects again
                 continue
             # Nothing was repaired where an earlier attempt had stored the bytes, and was killed then.
             url = self.catalog.store.url_of(entry.key)
@@ -99,7 +101,7 @@ class Recovery:
         assert shard.new is not None  # noqa: S101 - for mypy: the mirror has it
         entry = replace(shard.new, split=loss.split)
         try:
-            deleted = deleted_rows(self.catalog.store, loss.entry, self.catalog.limits)
+            deleted = self._deleted_rows(loss.entry)
             spent = self._spent_rows(loss, loss.entry if self.job.dry_run else entry, deleted)
         except (FormatError, NotFoundError) as error:
             self.out.notes.append(
@@ -130,10 +132,19 @@ class Recovery:
             if here is None and salvaged.uuid == loss.uuids[-1] and not loss.dropped:
                 rows = np.arange(salvaged.rows)  # it was rewritten since
             else:
-                rows = deleted_rows(self.catalog.store, here or salvaged, self.catalog.limits)
+                rows = self._deleted_rows(here or salvaged)
             if len(rows):
                 spent = np.union1d(spent, self._find_rows(loss, entry, spent, version, salvaged)[rows])
         return spent
+
+    def _deleted_rows(self, entry: ShardEntry) -> NDArray[np.int64]:
+        """Return the deleted rows of a shard, by the mirror's object where its own is damaged or gone."""
+        try:
+            return deleted_rows(self.catalog.store, entry, self.catalog.limits)
+        except (FormatError, NotFoundError):
+            with suppress(FormatError, NotFoundError):
+                return deleted_rows(self.mirror.connect(), entry, self.catalog.limits)
+            raise
 
     def _find_rows(
         self, loss: Loss, entry: ShardEntry, spent: NDArray[np.int64], version: Version, salvaged: ShardEntry

@@ -389,13 +389,13 @@ class Schema(Mapping[str, Feature]):
         if (count := _count_features(message)) > _MAX_FEATURES:
             what = "the schema has too many features"
             raise FormatError(what, expected=f"at most {_MAX_FEATURES}", found=count)
-        known = [] if known is None else known
         try:
             groups = [[*map(_feature_from, specs)] for specs in (message.features, message.sequence_features)]
-            known += groups[0] + groups[1]
+            new = groups[0] + groups[1]
             if message.feature_numbers or message.sequence_numbers:
-                numbers = (message.feature_numbers, message.sequence_numbers)
-                groups = [[known[number] for number in each] for each in numbers]
+                groups = _numbered(message, [] if known is None else [*known, *new], len(new))
+            if known is not None:
+                known += new
             features, lists = map(_by_name, groups)
             return cls(features, encoding=message.encoding, sequence_features=lists)
         except UnsupportedVersionError:
@@ -667,6 +667,25 @@ def _feature_from(spec: pb.FeatureSpec) -> tuple[str, Feature]:
         return spec.name, restored(spec.type, shape, stored, spec.optional, said)
     except ValueError as error:
         raise ValueError(f"feature {spec.name!r}: {error}") from error
+
+
+def _numbered(
+    message: pb.Schema, known: list[tuple[str, Feature]], own: int
+) -> list[list[tuple[str, Feature]]]:
+    """Return the features and feature lists of a schema that names them by number.
+
+    Args:
+        message: as stored.
+        known: all features that are stored up to this schema; empty where none may be numbered.
+        own: how many of these, the last ones, the schema stores itself.
+
+    Raises:
+        ValueError, IndexError: a number of no feature, or a stored feature without its number.
+    """
+    numbers = message.feature_numbers, message.sequence_numbers
+    if not {*range(len(known) - own, len(known))} <= {*numbers[0], *numbers[1]}:
+        raise ValueError("it stores a feature that it does not have")
+    return [[known[number] for number in each] for each in numbers]
 
 
 def _by_name(group: list[tuple[str, Feature]]) -> dict[str, Feature]:

@@ -79,7 +79,8 @@ class Progress(NamedTuple):
 
     Attributes:
         done, total: tasks that ended, and all; `total` is 0 while it is not known.
-        records: written in this run; on an executor of the caller's those of the tasks that ended.
+        records: written in this run; by processes of an executor of the caller's, and on other machines,
+            those of the tasks that ended.
         stored_bytes: of the tasks that ended in this run.
     """
 
@@ -144,6 +145,8 @@ def run_tasks(
     out, all_seen = Outcome(cut.tasks), bool(cut.tasks)
 
     def tell() -> None:
+        if counts is not None and counts.error is not None:
+            raise counts.error
         if show is not None and counts is not None:
             records = out.progress.records + counts.total()
             show(out.progress._replace(total=out.tasks if all_seen else 0, records=records))

@@ -45,7 +45,12 @@ class TaskCounts:
 
     Args:
         show: called about once a second while tasks run, in the thread that made this.
+
+    Attributes:
+        error: what `show` has raised; it is not called again.
     """
+
+    error: Exception | None = None
 
     def __init__(self, show: Callable[[], None] | None = None, records: Any = None) -> None:
         self.records = records or RawArray("Q", _SLOTS)
@@ -70,7 +75,10 @@ class TaskCounts:
         if self._show is None or threading.get_ident() != self._thread or time.monotonic() < self._next:
             return
         self._next = time.monotonic() + _BEAT_SECONDS
-        self._show()
+        try:
+            self._show()
+        except Exception as error:  # noqa: BLE001 - the driver raises it; here an item would be blamed for it
+            self._show, self.error = None, error
 
     def total(self) -> int:
         """Return the records of all tasks under way."""

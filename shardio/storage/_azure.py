@@ -28,8 +28,7 @@ def filesystem(options: Mapping[str, Any], root: str) -> tuple[Any, str]:
     connection.timeout = options.get("connection_timeout") or CONNECT_SECONDS
     policy = fs.service_client._config.retry_policy  # noqa: SLF001 - as said
     policy.initial_backoff, policy.increment_base, policy.random_jitter_range = 0, 2, 1
-    policy.total_retries = policy.read_retries = policy.status_retries = ATTEMPTS - 1
-    policy.connect_retries = 0  # it cannot know that an endpoint never answered; the store repeats these
+    policy.total_retries = policy.connect_retries = policy.read_retries = policy.status_retries = ATTEMPTS - 1
     return fs, root
 
 

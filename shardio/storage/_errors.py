@@ -162,10 +162,9 @@ _CONNECT_TIMEOUTS = {"ConnectionTimeoutError", "ConnectTimeoutError", "ConnectTi
 def classify(error: BaseException) -> RequestFailure:
     """Explain an error of any client library."""
     failure = _classify(error)
-    if failure.kind not in {ErrorKind.UNAVAILABLE, ErrorKind.CONNECTION} or failure.not_sent:
+    if failure.kind not in {ErrorKind.UNAVAILABLE, ErrorKind.CONNECTION}:
         return failure
-    # The Azure SDK is told not to repeat its `ServiceRequestError`s: among them are failed connections.
-    links = [link for link in chain(error) if "ServiceRequestError" not in _names(link)]
+    links = [link for link in chain(error) if not getattr(link, "not_repeated", False)]
     packages = {type(link).__module__.partition(".")[0] for link in links}
     repeated = any(
         failure.status is None or failure.status in _REPEATED[name] for name in packages & _REPEATED.keys()

@@ -75,6 +75,7 @@ GAP = 128 << 10  # bytes fetched needlessly to save a request; what a connection
 LONGEST = 8 << 20  # bytes of one request; longer ranges are cut and fetched concurrently
 _FIRST = 1 << 20  # bytes of the first request of `get`; most metadata is smaller
 _THREADS = 64  # requests for data in flight in this process
+_THREAD_NAME = "shardio-io"
 _IN_FLIGHT = 128 << 20  # bytes of all of them
 _AT_ONCE = 16  # calls of `concurrently`
 _BACKOFF = 0.5  # seconds: the n-th wait is random, up to 0.5 * 2**n
@@ -87,7 +88,7 @@ PROBES = "_shardio/probes/"
 _UNKNOWN_CONDITION = {400, 405, 501}
 # What may be obstore's fault rather than the object's: then the fsspec filesystem is asked.
 _MAYBE_TRANSLATION = frozenset({ErrorKind.NOT_FOUND, ErrorKind.DENIED, ErrorKind.REFUSED, ErrorKind.TLS})
-# The interpreter ends: nothing is begun or sent again.
+# The interpreter ends: threads of ours begin nothing and send nothing again.
 _ending = threading.Event()
 # Not the global generator: a program that seeded that one must draw the same numbers whatever a network does.
 _jitter = random.SystemRandom()
@@ -127,7 +128,7 @@ class _Process:
     """
 
     def __init__(self) -> None:
-        self._threads = ThreadPoolExecutor(_THREADS, "shardio-io")
+        self._threads = ThreadPoolExecutor(_THREADS, _THREAD_NAME)
         self._free_bytes = _IN_FLIGHT
         self._freed = threading.Condition()
         self._built: dict[Any, tuple[Client, object]] = {}
@@ -186,7 +187,8 @@ class _Wait:
     """Waits for requests, once; dropped before that, it cancels those that were not sent yet."""
 
     def __init__(self, futures: Iterable[Future[Buffer]]) -> None:
-        self._futures = collections.deque(futures)
+        self._futures = collections.deque[Future[Buffer]]()
+        self._futures.extend(futures)
 
     def __call__(self) -> list[Buffer]:
         found = []
@@ -383,7 +385,7 @@ class RemoteStore(Store):
                 failure = classify(error)
                 if client is not None and failure.kind is ErrorKind.EXPIRED and self._renew(client):
                     continue
-                if client is None or number >= client.attempts(failure) or _ending.is_set():
+                if client is None or number >= client.attempts(failure) or _is_ending():
                     raise explained(error, self.url_of(key)) from error
                 self._again += 1
                 _pause(number if client.answered else 1)
@@ -822,7 +824,17 @@ class RemoteStore(Store):
 
 def _pause(number: int) -> None:
     """Wait before the request that follows the n-th."""
-    _ending.wait(_jitter.uniform(0.0, _BACKOFF * 2.0**number))
+    wait = _ending.wait if _is_own_thread() else time.sleep
+    wait(_jitter.uniform(0.0, _BACKOFF * 2.0**number))
+
+
+def _is_own_thread() -> bool:
+    return threading.current_thread().name.startswith(_THREAD_NAME)
+
+
+def _is_ending() -> bool:
+    """Tell whether the interpreter ends and waits for this thread of ours."""
+    return _ending.is_set() and _is_own_thread()
 
 
 def unlisted(store: Store) -> str | None:

@@ -26,23 +26,26 @@ def filesystem(options: Mapping[str, Any], root: str) -> tuple[Any, str]:
     fs = s3fs.S3FileSystem(**{**options, "config_kwargs": config, "skip_instance_cache": True})
     # It would repeat five times what botocore repeats; there is no option for it.
     fs.retries = 1
-    connect = fs.set_session
+    connect, answered = fs.set_session, False
+
+    def end_if_not_sent(caught_exception: Exception | None, **_: Any) -> None:
+        """Keep botocore from repeating what it could not send to an endpoint that has never answered."""
+        nonlocal answered
+        if caught_exception is None:
+            answered = True
+        elif not answered and classify(caught_exception).not_sent:
+            caught_exception.not_repeated = True  # type: ignore[attr-defined] # for `classify`
+            raise caught_exception
 
     async def set_session(**options: Any) -> Any:
         is_new = fs._s3 is None  # noqa: SLF001 - where it keeps botocore's client
         client = await connect(**options)
         if is_new:
-            client.meta.events.register("needs-retry.s3", _end_if_not_sent, unique_id="shardio")
+            client.meta.events.register("needs-retry.s3", end_if_not_sent, unique_id="shardio")
         return client
 
     fs.set_session = set_session
     return fs, root
-
-
-def _end_if_not_sent(caught_exception: Exception | None, **_: Any) -> None:
-    """Keep botocore from repeating what it could not send: it cannot know that an endpoint never answered."""
-    if caught_exception is not None and classify(caught_exception).not_sent:
-        raise caught_exception
 
 
 async def _call(client: Client, method: str, path: str, **arguments: Any) -> Any:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from shardio.catalog import Base, Catalog, SafeWork
 from shardio.errors import CommitConflictError, FormatError, StorageError
 from shardio.metadata import Receipt, Schema, ShardEntry, ShardTable, SplitReceipt, encode_metadata, naming
-from shardio.storage import Uploads
+from shardio.storage import UnknownOutcomeError, Uploads
 from shardio.writer._spool import FinishedShard, ShardSpool
 
 
@@ -199,10 +199,11 @@ class Task:
         named, self._named_until = self._named_until, stop
         try:
             self._put((key, data))
-        except BaseException:
+        except BaseException as error:
             # On a disk nothing is on its way any more: without the receipt no rerun finds these shards.
+            known = self._store.is_local and not isinstance(error.__cause__ or error, UnknownOutcomeError)
             with contextlib.suppress(StorageError):
-                if self._store.is_local and self._store.head(key) is None:
+                if known and self._store.head(key) is None:
                     self._named_until = named
             raise
 

@@ -308,15 +308,17 @@ def test_features_that_schemas_share_are_stored_once():
     assert sizes[1] - sizes[0] < sizes[0] / 5
 
 
-@pytest.mark.parametrize("numbers", [[2], [0, 0], [1 << 31], [0, 1, 2]])
+@pytest.mark.parametrize("numbers", [[2], [0, 0], [1 << 31], [0, 1, 2], [0]])
 def test_a_number_of_a_feature_that_is_not_stored(numbers):
-    """A number MUST be that of a spec."""
+    """A number MUST be that of a spec, and each spec of a schema with numbers MUST be among them."""
     message = manifest_message()
     for name in ("a", "b"):
         spec = pb.FeatureSpec(name=name, type="int64")
         message.schemas.add(encoding="example", features=[spec])
     message.schemas[1].feature_numbers.extend([1, 0])
     assert [*parse_manifest(sealed(message), version=1)[0].schemas[1]] == ["b", "a"]
+    with pytest.raises(FormatError):
+        Schema.from_message(message.schemas[1])  # as in a receipt
     message.schemas[1].feature_numbers[:] = numbers
     with pytest.raises(FormatError):
         parse_manifest(sealed(message), version=1)

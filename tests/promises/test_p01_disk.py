@@ -319,3 +319,44 @@ def test_many_blocks_that_are_written_together(tmp_path, number):
             assert not list(url.glob("_shardio/manifests/*"))
             fill(url)
         assert len(shardio.open(url)) == 40
+
+
+def test_a_gc_on_a_full_disk_forgets_nothing(tmp_path, monkeypatch):
+    """It leaves the same as with room, and says the same, though the list is its largest object."""
+    url, full = str(tmp_path / "ds"), str(tmp_path / "full")
+    with shardio.DatasetWriter(url, shard_bytes=1500, block_bytes=1024) as out:
+        for number in range(300):
+            out.write(b"%04d" % number * 30)
+    shardio.delete(url, range(0, 300, 5))
+    shardio.compact(url, shard_bytes=1100)
+    with shardio.DatasetWriter(url, mode="overwrite") as out:
+        out.write(b"new")
+    shutil.copytree(url, full)
+    plain = shardio.gc(url, keep=1, dry_run=False)
+    refuse_one_manifest(monkeypatch, full)
+    report = shardio.gc(full, keep=1, dry_run=False)
+    assert {*report.doomed} == {*plain.doomed}
+    assert (report.deleted, report.unclaimed) == (plain.deleted, plain.unclaimed)
+    assert list(shardio.open(full)) == [b"new"]
+    few = tmp_path / "few"
+    with shardio.DatasetWriter(few) as out:
+        out.write(b"old")
+    with shardio.DatasetWriter(few, mode="overwrite") as out:
+        out.write(b"new")
+    refuse_one_manifest(monkeypatch, str(few))
+    assert shardio.gc(few, keep=1, dry_run=False).version == 3
+
+
+def refuse_one_manifest(monkeypatch, url: str) -> None:
+    """Let a store have no room for the next manifest."""
+    store = type(connect(url))
+    put, left = store._put_if_absent, [1]
+
+    def refuse(self, key, data, *, move):
+        if "manifests" in key and left:
+            left.pop()
+            error = StorageError("the filesystem refused: No space left on device", url=key)
+            raise error from OSError(errno.ENOSPC, "No space left on device")
+        return put(self, key, data, move=move)
+
+    monkeypatch.setattr(store, "_put_if_absent", refuse)

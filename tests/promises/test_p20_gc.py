@@ -11,6 +11,7 @@ import signal
 import threading
 from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -189,6 +190,25 @@ def test_a_commit_of_what_was_given_up_fails(place, tmp_path):
         shardio.DatasetWriter(url, mode="append", session="mine") as out,
     ):
         out.write(b"x", "a")
+    assert seen(url) == before
+
+
+@EVERY_PLACE
+def test_the_fence_alone_stops_a_late_commit(place, tmp_path):
+    """Even where the session's name says nothing: doomed keys are looked for since the base."""
+    url = fresh(place, tmp_path)
+    write(url, "create", 0, 10)
+    out = shardio.DatasetWriter(url, mode="append", **SMALL)
+    for record in records(500, 30):
+        out.write(record, "a")
+    shardio.gc(url, abandon=[out.session], dry_run=False)
+    write(url, "append", 700, 3)
+    before = seen(url)
+    with (
+        mock.patch("shardio.catalog._merge._Merge._check_base"),
+        pytest.raises(CommitConflictError),
+    ):
+        out.close()
     assert seen(url) == before
 
 
@@ -548,3 +568,36 @@ def test_temporaries_are_reported_and_left(tmp_path):
     report = shardio.gc(url, dry_run=False)
     assert [info.key for info in report.temporaries] == ["data/.shardio-tmp-abc"]
     assert (tmp_path / "ds" / "data" / ".shardio-tmp-abc").exists()
+
+
+def test_readers_of_live_versions_never_notice(tmp_path):
+    """P20: collection, appends and readers at once."""
+    url = str(tmp_path / "ds")
+    write(url, "create", 0, 20)
+    stop = threading.Event()
+    problems: list[BaseException] = []
+
+    def read() -> None:
+        try:
+            while not stop.is_set():
+                ds = shardio.open(url, "all")
+                assert len(list(ds)) == len(ds)
+        except NotFoundError as error:
+            # The version that was the latest a moment ago may be expired by now; nothing else may happen.
+            if "expired" not in str(error) and "no index" not in str(error) and "no such" not in str(error):
+                problems.append(error)
+        except BaseException as error:  # noqa: BLE001 - whatever it is, it is shown below
+            problems.append(error)
+
+    readers = [threading.Thread(target=read) for _ in range(2)]
+    for reader in readers:
+        reader.start()
+    for k in range(8):
+        write(url, "append", 100 * k, 5)
+        latest = shardio.open(url, "all").version
+        shardio.gc(url, expire=range(1, max(1, latest - 6)), dry_run=False)
+    stop.set()
+    for reader in readers:
+        reader.join()
+    assert problems == []
+    assert len(shardio.open(url, "all")) == 60

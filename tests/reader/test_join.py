@@ -367,3 +367,19 @@ def test_keys_whose_digests_begin_alike(tmp_path, monkeypatch) -> None:
     assert [(int(v["a"]), int(v["b"])) for v in inner] == [(k, k) for k in range(30) if k % 3]
     with refused(SchemaError, "'31'"):
         shardio.join(sides[0], sides[2], on="k", how="inner")
+
+
+@settings(max_examples=max(10, settings().max_examples // 10))
+@given(
+    st.lists(st.integers(-3, 40), unique=True, max_size=30),
+    st.lists(st.integers(-3, 40), unique=True, max_size=30),
+)
+def test_by_key_as_dicts_say(tmp_path_factory, ours, theirs) -> None:
+    folder = tmp_path_factory.mktemp("keys")
+    left = written(folder / "l", {"k": "int64"}, [{"k": k} for k in ours])
+    right = written(folder / "r", {"k": "int32", "b": "text"}, [{"k": k, "b": f"b{k}"} for k in theirs])
+    if not ours or not theirs:
+        return
+    inner = shardio.join(shardio.open(left), shardio.open(right), on="k", how="inner")
+    model = {k: f"b{k}" for k in theirs}
+    assert [(int(v["k"]), v["b"]) for v in inner] == [(k, model[k]) for k in ours if k in model]
