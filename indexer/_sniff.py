@@ -98,8 +98,13 @@ def _is_zlib(head: bytes, *, named: bool) -> bool:
     """Tell whether an object is a ZLIB stream: its two-byte header alone is a weak witness."""
     if len(head) < 2 or head[0] & 0x0F != 8 or head[0] >> 4 > 7 or (head[0] << 8 | head[1]) % 31:
         return False
+    decompressor = zlib.decompressobj()
     try:
-        begin = zlib.decompressobj().decompress(head, HEAD_BYTES)
+        begin = decompressor.decompress(head, HEAD_BYTES)
     except zlib.error:
         return False
-    return named or _framing_of(begin) is not None
+    if _framing_of(begin) is not None:
+        return True
+    # A few bytes of text may begin like a stream, but they do not end like one.
+    ends_early = len(head) < HEAD_BYTES and not decompressor.eof and not decompressor.unconsumed_tail
+    return named and not ends_early

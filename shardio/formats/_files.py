@@ -7,6 +7,7 @@ that they are of the kind; the others, clutter, and names that are not text are 
 from __future__ import annotations
 
 import io
+import itertools
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -307,9 +308,10 @@ def decoded_pieces(root: str, key: str, storage_options: Mapping[str, Any] | Non
 
 def _decoded(file: DataFile, key: str) -> Iterator[bytes]:
     """Decode a file that is compressed by its first bytes, as adoption does."""
-    head = bytes(file.read(0, min(HEAD_BYTES, file.size)))
-    compression = look_at(head, named=format_of_name(key) is not None).compression
-    return decode_stream(map(bytes, file.pieces(READ_BYTES)), compression, limits=READ_ONCE)
+    pieces = map(bytes, file.pieces(READ_BYTES))
+    first = next(pieces, b"")
+    compression = look_at(first[:HEAD_BYTES], named=format_of_name(key) is not None).compression
+    return decode_stream(itertools.chain([first], pieces), compression, limits=READ_ONCE)
 
 
 class _StoredFile(io.RawIOBase):

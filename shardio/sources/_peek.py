@@ -63,7 +63,7 @@ class Peek:
 
     def __init__(self, storage_options: Mapping[str, Any] | None = None) -> None:
         self._options = storage_options
-        self._kinds: dict[str, tuple[str | None, bool]] = {}
+        self._kinds: dict[str, tuple[str | None, bool | None]] = {}
         self._whole: dict[str, bytes] = {}
         self._misnamed: dict[str, dict[FoundFile, str]] = {}
 
@@ -89,11 +89,21 @@ class Peek:
         return [kind for kind, _ in self._look(files, named=named)]
 
     def compressed(self, files: Collection[Any]) -> list[bool]:
-        """Return whether each file is compressed as a whole, by its first bytes."""
-        return [compressed for _, compressed in self._look(files, named=True)]
+        """Return whether each file is compressed as a whole, by its first bytes.
 
-    def _look(self, files: Collection[Any], *, named: bool) -> list[tuple[str | None, bool]]:
-        """Return the kind of each file and whether it is compressed; sends requests concurrently."""
+        Raises:
+            NotFoundError, StorageError: a file cannot be read.
+        """
+        return [
+            bool(self._kind(file, named=False)[1] if compressed is None else compressed)
+            for file, (_, compressed) in zip(files, self._look(files, named=True), strict=True)
+        ]
+
+    def _look(self, files: Collection[Any], *, named: bool) -> list[tuple[str | None, bool | None]]:
+        """Return the kind of each file and whether it is compressed; sends requests concurrently.
+
+        Both are None for a file that cannot be read, if names tell kinds.
+        """
         fresh = [file for file in files if file.url not in self._kinds]
         if fresh:
             with ThreadPoolExecutor(min(_REQUESTS, len(fresh))) as pool:
@@ -135,12 +145,12 @@ class Peek:
             for kind, url in first.items()
         ]
 
-    def _kind(self, file: FoundFile, *, named: bool) -> tuple[str | None, bool]:
+    def _kind(self, file: FoundFile, *, named: bool) -> tuple[str | None, bool | None]:
         try:
             head = self.head(file)
         except (StorageError, NotFoundError):
             if named:
-                return None, False
+                return None, None
             raise
         found, compression, _ = look_at(head, named=format_of_name(file.key) is not None)
         if found is not None:

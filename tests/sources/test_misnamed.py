@@ -12,7 +12,7 @@ import pytest
 import zstandard
 
 import shardio
-from shardio.errors import SchemaError
+from shardio.errors import SchemaError, StorageError
 from shardio.sources import Peek, find_files
 from tests.indexer.shards import tar, tfrecord
 
@@ -52,7 +52,7 @@ def test_first_bytes_take_precedence_over_a_name(tmp_path: Path, kind: str, name
 COMPRESSED = {
     "x.jsonl": LINES,
     "x.json": LINES,
-    "x.csv": b"hk\nwren\nrobin\n",  # the header might be that of ZLIB
+    "x.csv": b"HK\nwren\nrobin\n",  # its first two bytes are a header of ZLIB, too
     "x.tar": BYTES["tar"],
     "x.tfrecord": BYTES["tfrecord"],
 }
@@ -102,3 +102,19 @@ def test_a_named_file_that_cannot_be_read_is_left_to_its_reader(tmp_path: Path) 
     (listing,) = find_files(str(tmp_path))
     (tmp_path / "b.jsonl").unlink()
     assert Peek().notes(listing) == []
+
+
+def test_a_compressed_file_that_cannot_be_read_is_not_taken_for_plain(tmp_path, monkeypatch):
+    text = random.Random(0).randbytes(9 << 20).hex()
+    (tmp_path / "x.jsonl.gz").write_bytes(gzip.compress(json.dumps({"x": text}).encode(), 1))
+    head = Peek.head
+
+    def fail(self: Peek, file: Any, *most: int) -> bytes:
+        if most:
+            return head(self, file, *most)
+        raise StorageError("the network is down", url=file.url)
+
+    monkeypatch.setattr(Peek, "head", fail)
+    with pytest.raises(StorageError) as caught:
+        shardio.convert_dataset(tmp_path / "x.jsonl.gz", tmp_path / "out", on_error="skip")
+    assert caught.value.url.endswith("x.jsonl.gz")
