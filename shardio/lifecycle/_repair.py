@@ -182,7 +182,9 @@ class _Repair:
             advice = "no record would be left: check that the data is where it was, or name a mirror"
             for lost in shards.lost:
                 out.leave("missing", NotFoundError(lost.reason), advice, url=lost.where)
-            out.repaired += [each for each in shards.repaired if each.how in {"restored", "recovered"}]
+            # What was recovered is there again, for earlier versions only.
+            back = [each for each in shards.repaired if each.how in {"restored", "recovered"}]
+            out.repaired += [replace(each, how="restored") for each in back]
             out.unrepaired += shards.unrepaired
             remove_objects(catalog, shards.new_keys)
             return out.report(**self.facts, before=before, after=before)

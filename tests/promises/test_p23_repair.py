@@ -414,6 +414,32 @@ def test_what_cannot_come_back_is_listed(tmp_path):
     assert read(case.url) == left
 
 
+@pytest.mark.parametrize("deleted", ["before", "after"])
+def test_lost_records_come_back_though_deletions_are_lost_too(deleted, tmp_path):
+    """The mirror has the list of deleted rows: one repair is enough, and a dry run says the same."""
+    case = victim("none", "local", tmp_path)
+    first = shardio.open(case.url, "all").source.table.key[0]
+    intact = case.objects[first]
+    gone = read(case.url)[:1]
+    if deleted == "before":
+        shardio.delete(case.url, [0], split="all")
+    mirror = copy_of(case, tmp_path)
+    case.put(first, flipped(intact, 8 * 60))
+    assert repaired(case.url).lost_records > 0
+    if deleted == "after":
+        shardio.delete(case.url, [0], split="all")
+    for info in case.store.list():
+        if info.key.endswith(".rows"):
+            connect(mirror).put_if_absent(info.key, case.store.get(info.key, max_bytes=1 << 20))
+            case.store.delete(info.key)
+    planned = shardio.repair(case.url, mirror=mirror)
+    report = repaired(case.url, mirror=mirror)
+    assert [(each.how, each.url) for each in planned.repaired] == [
+        (each.how, each.url) for each in report.repaired
+    ]
+    assert read(case.url) == [each for each in case.payloads if each not in gone]
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_a_mirror_brings_back_what_a_random_history_lost(seed, tmp_path):
     """Against a model: appends and deletions change what comes back, damage and the rest do not."""
@@ -915,7 +941,10 @@ def test_a_folder_that_is_not_mounted(tmp_path):
         Path(mirror, key).unlink()
     Path(case.url, "data").rename(tmp_path / "data")
     report = shardio.repair(case.url, mirror=mirror, dry_run=False)
-    assert (report.ok, report.version, report.repaired, report.lost) == (False, None, (), ())
+    assert (report.ok, report.version, report.lost) == (False, None, ())
+    assert {(each.how, each.url) for each in report.repaired} == {
+        ("restored", case.store.url_of(key)) for key in (first, f"{first}.shardidx")
+    }
     shutil.rmtree(Path(case.url, "data"))
     (tmp_path / "data").rename(Path(case.url, "data"))
     Path(case.url, "data").rename(tmp_path / "data")
