@@ -327,6 +327,21 @@ def test_progress_moves_while_a_task_runs(url, tmp_path, threads, how) -> None:
     assert [each.records for each in seen] == sorted(each.records for each in seen)
 
 
+@pytest.mark.parametrize("on_error", ["raise", "skip"])
+def test_what_a_progress_function_raises_is_not_an_error_of_an_item(url, on_error, monkeypatch) -> None:
+    monkeypatch.setattr("shardio.parallel._pool._BEAT_SECONDS", 0)
+
+    def show(progress) -> None:
+        if progress.records:
+            raise LookupError("the display broke")
+
+    with pytest.raises(LookupError) as caught:
+        WRITE(url, range(10), jobs.number, workers=1, tasks=1, on_error=on_error, progress=show)
+    assert not hasattr(caught.value, "__notes__")
+    with pytest.raises(NotFoundError):
+        shardio.open(url)
+
+
 def test_a_stream_tells_its_number_of_tasks_at_the_end(url, threads) -> None:
     seen = []
     WRITE(url, iter(range(600)), jobs.number, executor=threads, progress=seen.append)
