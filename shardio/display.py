@@ -7,6 +7,7 @@ For programs: arrays are lists, bytes are `{"$base64": "..."}`, numbers that JSO
 from __future__ import annotations
 
 import base64
+import codecs
 import functools
 import io
 import itertools
@@ -27,6 +28,7 @@ _SHOWN_BY_BROWSERS = frozenset({"jpeg", "png", "gif"})
 _PILLOW_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "TIFF", "WEBP")
 _AUDIO = {b"fLaC": "audio/flac", b"OggS": "audio/ogg", b"ID3": "audio/mpeg"}
 _MOST_PICTURE_BYTES = 1 << 20  # larger ones would bloat a notebook
+_TEXT_BYTES = 1 << 16  # whether longer bytes are text is decided by so many of them
 _INFINITE = {math.inf: "Infinity", -math.inf: "-Infinity"}
 
 
@@ -86,6 +88,7 @@ def render(
         `kind` is "missing", "number", "text", "json", "bytes", "image", "audio", "array", "list", "map" or
         "object". `text` is the beginning of a text of so many `characters`; arrays have `dtype`, `shape` and
         the first `numbers`, files their `format`, `bytes` and `size`, and lists and maps `count` and `items`.
+        Of long bytes `text` is the beginning, without `characters`: they are not read to their end.
     """
     nested = functools.partial(render, bounds=bounds, chart=chart)
     if value is None:
@@ -103,7 +106,7 @@ def render(
     if isinstance(value, bool | int | float | complex | np.generic | np.ndarray):
         number = as_numbers(np.asarray(value), feature)[()]
         item = number.item() if isinstance(number, np.generic) else number
-        found: dict[str, Any] = {"kind": "number", "text": str(number if isinstance(item, float) else item)}
+        found: dict[str, Any] = {"kind": "number", "text": str(number)}
         classes = None if feature is None else feature.classes
         if classes is not None and isinstance(item, int) and 0 <= item < len(classes):
             found["class"] = classes[item]
@@ -124,19 +127,25 @@ def render(
 
 def _render_bytes(data: bytes, bounds: Bounds) -> dict[str, Any]:
     found: dict[str, Any] = {"bytes": len(data), "hex": data[: bounds.hex].hex(" ")}
-    if (image := image_type(data)) is not None:
-        found["format"] = {b"GI": "gif", b"BM": "bmp"}.get(data[:2], image)
-        pixels = _image_size(data)
-        return {"kind": "image", **found, **({} if pixels is None else {"size": list(pixels)})}
-    if (audio := audio_type(data)) is not None:
-        return {"kind": "audio", "format": audio.partition("/")[2], **found}
+    first = data[: max(_TEXT_BYTES, 4 * bounds.text)]
+    is_whole = len(first) == len(data)
     try:
-        text = data.decode()
+        text = codecs.getincrementaldecoder("utf-8")().decode(first, final=is_whole)
     except UnicodeDecodeError:
         text = ""
-    if text and is_readable(text):
-        return {"kind": "text", "encoded": True, **found, **_beginning(text, bounds.text)}
-    return {"kind": "bytes", **found}
+    is_text = bool(text) and is_readable(text)
+    image = _image_format(data)
+    pixels = None if image is None else _image_size(data)
+    if pixels is not None:
+        return {"kind": "image", "format": image, **found, "size": list(pixels)}
+    if image is not None and not is_text:  # a text may begin with "BM"
+        return {"kind": "image", "format": image, **found}
+    if (audio := audio_type(data)) is not None:
+        return {"kind": "audio", "format": audio.partition("/")[2], **found}
+    if not is_text:
+        return {"kind": "bytes", **found}
+    shown = _beginning(text, bounds.text) if is_whole else {"text": text[: bounds.text]}
+    return {"kind": "text", "encoded": True, **found, **shown}
 
 
 def _render_array(
@@ -149,7 +158,7 @@ def _render_array(
     dtype = feature.type if is_typed else value.dtype.name
     found: dict[str, Any] = {"kind": "array", "dtype": dtype, "shape": list(value.shape)}
     if value.dtype.kind not in "biufc":
-        texts = [_beginning(str(each), 80)["text"] for each in value.reshape(-1)[: bounds.items]]
+        texts = [_cut(str(each), 80) for each in value.reshape(-1)[: bounds.items]]
         return {**found, "numbers": texts}
     numbers = as_numbers(value, feature)
     found["numbers"] = [short_number(each) for each in numbers.reshape(-1)[: bounds.numbers]]
@@ -195,6 +204,11 @@ def image_type(data: bytes) -> str | None:
     if data.startswith((b"GIF87a", b"GIF89a", b"BM")):
         return "image"
     return "webp" if data[:4] == b"RIFF" and data[8:12] == b"WEBP" else None
+
+
+def _image_format(data: bytes) -> str | None:
+    found = image_type(data[:16])
+    return found if found != "image" else "gif" if data.startswith(b"GIF") else "bmp"
 
 
 def audio_type(data: bytes) -> str | None:
@@ -251,10 +265,12 @@ def _line(parts: Mapping[str, Any], width: int) -> str:
     kind = parts["kind"]
     if kind == "missing":
         return "None"
-    if kind in ("number", "object"):
+    if kind == "number":
         return _cut(parts["text"], width)
+    if kind == "object":
+        return _cut(parts["text"] + (" ..." if parts["characters"] > len(parts["text"]) else ""), width)
     if kind in ("list", "map"):
-        return _cut(_many(parts), width)
+        return _cut(_many(parts, width), width)
     if kind == "array":
         more = " ..." if math.prod(parts["shape"]) > len(parts["numbers"]) else ""
         head = f"{parts['dtype']}[{','.join(map(str, parts['shape']))}]"
@@ -274,12 +290,12 @@ def _line(parts: Mapping[str, Any], width: int) -> str:
     return _cut(f"{stored}  {parts['hex']}{more}  |{preview}|" if first else stored, width)
 
 
-def _many(parts: Mapping[str, Any]) -> str:
+def _many(parts: Mapping[str, Any], width: int) -> str:
     items, more = parts["items"], ", ..." if parts["count"] > len(parts["items"]) else ""
     if parts["kind"] == "map":
         return f"{{{', '.join(f'{name}: {_line(item, 40)}' for name, item in items)}{more}}}"
     if parts["count"] == 1:
-        return _line(items[0], 10_000)
+        return _line(items[0], width)
     head = plural(parts["count"], "item")
     return f"{head}{': ' if items else ''}{', '.join(_line(item, 40) for item in items)}{more}"
 
@@ -287,9 +303,10 @@ def _many(parts: Mapping[str, Any]) -> str:
 def _quoted(parts: Mapping[str, Any], width: int) -> str:
     text = parts["text"][:width]
     quoted = '"' + printable(text).replace('"', '\\"')
-    if parts["characters"] <= width and len(quoted) < width:
+    total = parts.get("characters")
+    if total == len(text) and len(quoted) < width:
         return quoted + '"'
-    tail = f'..." ({count(parts["characters"])} characters)'
+    tail = '..."' + ("" if total is None else f" ({count(total)} characters)")
     return quoted[: max(1, width - len(tail))] + tail
 
 
@@ -496,11 +513,11 @@ def html_cell(value: Any) -> str:
 
 def _picture(value: bytes) -> str | None:
     """Return an image file that browsers show, and that is not too large for a page; else None."""
-    parts = render(value)
-    if parts.get("format") not in _SHOWN_BY_BROWSERS or len(value) > _MOST_PICTURE_BYTES:
+    image = _image_format(value)
+    if image not in _SHOWN_BY_BROWSERS or len(value) > _MOST_PICTURE_BYTES:
         return None
-    source = f"data:image/{parts['format']};base64,{base64.b64encode(value).decode()}"
-    return f'<img src="{source}" style="max-height: 8em" alt="{parts["format"]}, {size(len(value))}">'
+    source = f"data:image/{image};base64,{base64.b64encode(value).decode()}"
+    return f'<img src="{source}" style="max-height: 8em" alt="{image}, {size(len(value))}">'
 
 
 def _holds_data(value: object) -> bool:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from shardio.display import LINE, PAGE, Bounds, describe, plain, plural, printable, render, size
+from shardio.display import LINE, PAGE, Bounds, describe, html_cell, plain, plural, printable, render, size
 from tests.cli.conftest import jpeg
 
 LEAVES = st.one_of(
@@ -94,10 +94,40 @@ def test_values_for_programs(value: object, expected: object) -> None:
         (["a", "b"], '2 items: "a", "b"'),
         ([{"n": 1, "name": "wren"}, None], '2 items: {n: 1, name: "wren"}, None'),
         (b"RIFF....WAVE", "wav audio, 12 bytes"),
+        (b"BMW and wren", '12 bytes  "BMW and wren"'),
+        (["A" * 300], f'"{"A" * 78}..." (300 characters)'),
+        (frozenset(["A" * 300]), "frozenset({'" + "A" * 84 + " ..."),
+        (np.array(["A" * 300]), "str9600[1]  " + "A" * 76 + " ..."),
+        (np.datetime64("2020-01-01", "ns"), "2020-01-01T00:00:00.000000000"),
+        (np.timedelta64(5, "s"), "5 seconds"),
+        (np.complex64(0.1), "(0.1+0j)"),
+        (np.float32(0.1), "0.1"),
+        (0.1, "0.1"),
+        (1 + 2j, "(1+2j)"),
+        (2**70, "1180591620717411303424"),
+        (True, "True"),
     ],
 )
 def test_values_for_people(value: object, expected: str) -> None:
     assert describe(value) == [expected]
+
+
+def test_long_bytes_are_text_by_their_beginning() -> None:
+    ends = "\u00e9".encode()  # in the middle of a character, wherever the beginning is cut
+    for text in (b"a" + ends * 500_000, ends * 500_000, b"wren " * 200_000 + b"\xff"):
+        for bounds in (LINE, PAGE):
+            parts = render(text, bounds=bounds)
+            assert (parts["kind"], parts["text"]) == ("text", text.decode(errors="ignore")[: bounds.text])
+            assert "characters" not in parts
+        (line,) = describe(text)
+        assert line.endswith('..."')
+    assert render(b"wren\xc3")["kind"] == "bytes"
+
+
+def test_a_picture_too_large_for_a_notebook_is_a_line() -> None:
+    photograph = jpeg(31, 17)
+    assert html_cell(photograph).startswith("<img src=")
+    assert html_cell(photograph + bytes(1 << 20)).startswith("JPEG 31x17, ")
 
 
 def test_a_record_is_a_line_a_feature() -> None:

@@ -110,7 +110,9 @@ def _summary(values: Sequence[Any], feature: Feature | None) -> dict[str, Any]:
 
 
 def _kind(value: Any) -> str:
-    if isinstance(value, np.ndarray | np.generic) and value.dtype.kind not in "biufcSU":
+    # Items of arrays of strings are str and bytes, too.
+    is_numpy = isinstance(value, np.ndarray | np.generic) and not isinstance(value, str | bytes)
+    if is_numpy and value.dtype.kind not in "biufc":
         return "other"
     kind: str = render(value, bounds=_NOTHING)["kind"]
     return "bytes" if kind == "audio" else kind if kind in _SUMMARIES else "other"

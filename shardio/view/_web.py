@@ -46,6 +46,7 @@ _STATIC = {
     "style.css": "text/css; charset=utf-8",
     "icon.svg": "image/svg+xml",
 }
+_METHODS = ("GET", "HEAD")
 _MOST_BODY = 1 << 20
 _THREADS = 8
 # Limits for connections without the token: number, and age in seconds.
@@ -178,6 +179,8 @@ def make_app(pages: Pages, *, token: str, host: str = "127.0.0.1") -> App:
         headers = {"Content-Type": found.type, "Content-Length": str(len(found.data)), **_HEADERS}
         if found.type == "application/octet-stream":
             headers["Content-Disposition"] = 'attachment; filename="record.bin"'
+        if status == 405:
+            headers["Allow"] = ", ".join(_METHODS)
         start_response(f"{status} {HTTPStatus(status).phrase}", list(headers.items()))
         return [] if environ["REQUEST_METHOD"] == "HEAD" else [found.data]
 
@@ -186,15 +189,17 @@ def make_app(pages: Pages, *, token: str, host: str = "127.0.0.1") -> App:
 
 def _answer(pages: Pages, environ: Environ) -> tuple[int, Media]:
     """Return status and body of the answer to a request that may be answered."""
-    folder, _, name = environ.get("PATH_INFO", "").removeprefix("/").partition("/")
-    if environ["REQUEST_METHOD"] not in ("GET", "HEAD"):
+    path = environ.get("PATH_INFO", "")
+    folder, _, name = path.removeprefix("/").partition("/")
+    is_file = path in ("", "/") or (folder == "static" and name in _STATIC)
+    if not is_file and (folder != "api" or not name or "/" in name):
+        return 404, _json({"kind": "HTTP 404", "error": "there is no such page"})
+    if environ["REQUEST_METHOD"] not in _METHODS:
         return 405, _json({"kind": "HTTP 405", "error": "pages are read with GET"})
-    if (folder, name) == ("", "") or (folder == "static" and name in _STATIC):
+    if is_file:
         name = name or "index.html"
         data = files("shardio.view").joinpath("static", name).read_bytes()
         return 200, Media(data, _STATIC.get(name, "text/html; charset=utf-8"))
-    if folder != "api":
-        return 404, _json({"kind": "HTTP 404", "error": "there is no such page"})
     try:
         is_gone = environ.get("waitress.client_disconnected", lambda: False)
         found = _call(pages, name, _query(environ), is_gone)

@@ -16,6 +16,7 @@ from PIL import Image
 import shardio
 from shardio.errors import CorruptBlockError, StorageError
 from shardio.view import Pages, Search
+from shardio.view._statistics import summarize
 from tests.suites.errors import refused
 from tests.view import made
 
@@ -103,6 +104,14 @@ def test_a_sample_is_even_and_classes_have_no_mean(tmp_path):
     assert {name for name, _ in features["label"]["top"]} == {"wren (0)", "robin (1)"}
     assert features["tree"]["top"][0] == ["a", 256]
     assert ["names", "1 to 2 in an object"] in features["tree"]["facts"]
+
+
+def test_arrays_of_strings_are_counted_by_their_type():
+    values = [{"names": np.array(["wren", "robin"]), "name": np.str_("wren"), "data": np.bytes_(b"x")}] * 2
+    found = {each["name"]: each["facts"] for each in summarize(values, None)}
+    assert found["names"] == [["kinds", "ndarray (2)"]]
+    assert ["characters", "4"] in found["name"]
+    assert ["characters", "1"] in found["data"]
 
 
 def test_train_is_shown_first(tmp_path):

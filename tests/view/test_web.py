@@ -243,6 +243,20 @@ def test_no_other_file_is_sent(browser, path):
     assert b"import" not in answer.body
 
 
+@pytest.mark.parametrize("path", ["/api", "/api/", "/api/summary/", "/api/x/y", "/static/", "/nothing"])
+def test_other_paths_are_no_pages(browser, path):
+    for method in ("GET", "POST"):
+        assert browser.ask(path, method=method, X_Shardio_Token=TOKEN).status == 404
+
+
+@pytest.mark.parametrize("path", ["/", "/static/app.js", "/api/summary"])
+def test_pages_are_only_read(browser, path):
+    answer = browser.ask(path, method="POST", X_Shardio_Token=TOKEN)
+    assert (answer.status, answer.headers["allow"]) == (405, "GET, HEAD")
+    answer = browser.ask(path, method="HEAD", X_Shardio_Token=TOKEN)
+    assert (answer.status, answer.body, "allow" in answer.headers) == (200, b"", False)
+
+
 def test_places_that_are_not_allowed_are_said_with_the_option_that_allows_them(tmp_path):
     made.lines(tmp_path / "lines")
     import shardio_indexer

@@ -279,9 +279,11 @@ function drawCell(each, record, full) {
 }
 
 function drawText(each, record, full) {
-  const more = each.characters > each.text.length;
+  // Of long bytes the characters are not counted.
+  const total = each.characters === undefined ? size(each.bytes) : plural(each.characters, "character");
+  const more = !(each.characters <= each.text.length);
   return el("div", {}, el("div", { class: each.kind === "json" ? "cell-text mono" : "cell-text", tabindex: full ? 0 : null }, each.text, more ? " ..." : ""),
-    full || more ? el("span", { class: "quiet small" }, plural(each.characters, "character"), each.encoded ? " of UTF-8 in bytes" : "") : null,
+    full || more ? el("span", { class: "quiet small" }, total, each.encoded ? " of UTF-8 in bytes" : "") : null,
     full && each.path ? el("span", {}, " ", download(each, record)) : null);
 }
 
