@@ -30,6 +30,7 @@ from shardio.storage._local import (
     linked_folders as linked_folders,
     temporary_files as temporary_files,
 )
+from shardio.storage._memory import MemoryStore as MemoryStore
 from shardio.storage._obstore import fork_is_meant as fork_is_meant
 from shardio.storage._remote import RemoteStore as RemoteStore, unlisted as unlisted
 from shardio.storage._store import (

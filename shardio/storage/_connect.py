@@ -10,6 +10,7 @@ from typing import Any
 from shardio.arguments import need
 from shardio.storage._keys import Root, split_url, url_text
 from shardio.storage._local import LocalStore
+from shardio.storage._memory import MemoryStore
 from shardio.storage._remote import Backend, RemoteStore
 from shardio.storage._services import AZURE, GENERIC, SERVICES
 from shardio.storage._store import Store
@@ -42,8 +43,6 @@ def connect(
     if engine not in _ENGINES:
         raise ValueError(f"engine must be None, 'fsspec' or 'obstore', found {engine!r}")
     root = split_url(url)
-    if root.protocol == "memory":
-        root = root._replace(path=root.path.strip("/"))
     chained = root.path.startswith((f"{root.protocol}://", f"{root.protocol}::"))
     url = root.path if chained else f"{root.protocol}://{root.path}"
     protocol = "" if chained else root.protocol
@@ -53,9 +52,11 @@ def connect(
         raise ValueError(f"engine='obstore' serves S3, GCS, Azure and HTTP, not {place}")
     if protocol == "file":
         return LocalStore(root.path, single_writer=single_writer)
+    if protocol == "memory":
+        return MemoryStore(root.path)
     if service.package:
         need(f"{root.protocol}://", service.extra, service.package)
-    elif service is GENERIC:
+    else:
         _check_known(root)
     if engine == "obstore":
         need("engine='obstore'", "shardio[obstore]", "obstore")

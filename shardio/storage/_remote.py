@@ -328,8 +328,6 @@ class RemoteStore(Store):
 
     @property
     def network(self) -> StoreNetwork:
-        if self._backend.protocol == "memory":
-            return StoreNetwork()
         return StoreNetwork(self._sent, self._again, self._fastest)
 
     def url_of(self, key: str) -> str:

@@ -10,7 +10,7 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-from shardio.storage import _azure, _gcs, _http, _memory, _s3
+from shardio.storage import _azure, _gcs, _http, _s3
 from shardio.storage._client import Client, Service, fetch_by
 from shardio.storage._errors import BadResponseError
 from shardio.storage._keys import TEMPORARY
@@ -128,13 +128,8 @@ WEB = _row(
     _http, package="aiohttp", extra="aiohttp",
     has_buckets=False, can_list=False, read_only_reason="a web server takes no objects",
 )  # fmt: skip
-MEMORY = Service(
-    _memory.filesystem, _memory.fetch, _memory.describe, _memory.find, _memory.put, _memory.delete,
-    has_buckets=False, resends=False,
-)  # fmt: skip
 
 SERVICES = {
-    "memory": MEMORY,
     **dict.fromkeys(("s3", "s3a"), S3),
     **dict.fromkeys(("gs", "gcs"), GCS),
     **dict.fromkeys(("az", "abfs", "abfss", "adl"), AZURE),

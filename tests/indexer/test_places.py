@@ -12,7 +12,7 @@ import shardio
 import shardio_indexer
 from shardio.cli import main
 from shardio.errors import CommitConflictError, NotFoundError
-from shardio.storage import RemoteStore
+from shardio.storage import MemoryStore
 from tests.indexer.shards import tfrecord
 
 
@@ -108,13 +108,13 @@ def test_datasets_are_not_nested(tmp_path) -> None:
 
 def test_creating_looks_once_into_each_folder_above_and_appending_into_none(monkeypatch) -> None:
     looked: list[str] = []
-    head = RemoteStore.head
+    head = MemoryStore.head
 
-    def noted(store: RemoteStore, key: str) -> object:
+    def noted(store: MemoryStore, key: str) -> object:
         looked.append(store.url_of(key))
         return head(store, key)
 
-    monkeypatch.setattr(RemoteStore, "head", noted)
+    monkeypatch.setattr(MemoryStore, "head", noted)
     root = f"memory://nested{uuid.uuid4().hex}"
     above = [f"{root}{folder}/_shardio/latest" for folder in ("/a/b", "/a", "")]
     with shardio.DatasetWriter(f"{root}/a/b/c") as out:
