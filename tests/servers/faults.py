@@ -78,7 +78,6 @@ class FaultServer:
         buckets: those that exist, or None for any.
         looks_first: what a creation waits for between looking whether an object exists and writing it; a
             proper store does both in one step.
-        between: creations that have looked, and have not written.
         condition_status: the answer to `If-None-Match`, where the server does not know it.
         token: session token that is valid, or None where none is asked for.
         seen: requests counted by method.
@@ -94,7 +93,6 @@ class FaultServer:
         self.keeps_metadata = True
         self.buckets: set[str] | None = None
         self.looks_first: Callable[[Request], Awaitable[None]] | None = None
-        self.between = 0
         self.condition_status = 412
         self.plan: Plan = lambda _: None
         self.token: str | None = None
@@ -211,9 +209,7 @@ class FaultServer:
             if request.path in self.objects:
                 return await _send(writer, 412, _error("PreconditionFailed"))
             if self.looks_first is not None:
-                self.between += 1
                 await self.looks_first(request)
-                self.between -= 1
         self.objects[request.path] = request.body
         self.marks[request.path] = {
             name: value
