@@ -304,7 +304,7 @@ class AdoptJob:
 
     @property
     def label(self) -> str:
-        """The file that is indexed, as errors name it."""
+        """The shards that are indexed, as errors name them."""
         return plural(len(self.shards), "shard")
 
     @property

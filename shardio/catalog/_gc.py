@@ -245,7 +245,7 @@ class _Plan:
             return known or owners[key] in given_up or lost
 
         doomed = (info for info in objects if is_doomed(info.key))
-        # A list goes after what it names: where it is gone, the next plan does not know these objects.
+        # Lists last: without a list, the next plan would not find the objects that it names.
         self.doomed = sorted(doomed, key=lambda info: (info.key.startswith(naming.LISTS), -info.size))
         unclaimed_bytes = dict.fromkeys(uncommitted - given_up - committed, 0)
         for info in objects:

@@ -30,8 +30,8 @@ class Loss:
     """A shard that a repair replaced by its intact records, or dropped.
 
     Attributes:
-        shards: the shard, what was salvaged from it, what was salvaged from that, and so on; each with the
-            last version that lists it, as that lists it.
+        shards: the damaged shard, then each shard that was salvaged from the one before it; each with the
+            last version that lists it, as listed there.
         dropped: nothing was salvaged from the last of these.
         split: name of its split in the latest version.
     """

@@ -473,7 +473,7 @@ def resolve_stored(
     dataset: Schema | None = None,
     keys: Mapping[str, Feature] = MappingProxyType({}),
 ) -> Schema | None:
-    """Return a schema with what the caller says of some features.
+    """Return a schema with the changes that the caller makes to some features.
 
     Args:
         given: by the caller: types of some features, None for one to remove.
@@ -515,7 +515,7 @@ def _added(held: Schema, dataset: Schema) -> Schema:
     return held.with_fields({**dataset.fields, **new})
 
 
-def _changed_schema(held: Schema, said: Mapping[str, Any]) -> Schema:
+def _changed_schema(held: Schema, changes: Mapping[str, Any]) -> Schema:
     """Return a schema with what a caller says of some features, for records that are there.
 
     A short string says a type, and not that all records have it; None takes a feature out.
@@ -530,8 +530,8 @@ def _changed_schema(held: Schema, said: Mapping[str, Any]) -> Schema:
             return Feature(feature).replace(optional=True)
 
     # A name that no feature can have is in no schema.
-    said = {name: each for name, each in said.items() if each is not None or accepts(check_name, name)}
-    return held.changed({name: kept_optional(held.get(name), feature) for name, feature in said.items()})
+    changes = {name: each for name, each in changes.items() if each is not None or accepts(check_name, name)}
+    return held.changed({name: kept_optional(held.get(name), feature) for name, feature in changes.items()})
 
 
 # ------------------------------------------------------------------ appending

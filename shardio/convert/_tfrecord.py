@@ -49,7 +49,7 @@ class TfRecords(FileSource):
 def read_frames(piece: Piece, options: SourceOptions) -> Iterator[Sample | BadRecord]:
     """Yield the payloads of a TFRecord file; both checksums of every record are compared.
 
-    Damage is skipped where the caller says so: it has a range of bytes, and rows count the readable records.
+    With `options.skips`, damage is yielded with its range of bytes, and rows count the readable records.
 
     Raises:
         CorruptRecordError: the first damage, otherwise.

@@ -64,7 +64,7 @@ class Sample(NamedTuple):
     Attributes:
         where: its place, such as "URL byte 81" or "URL row 3".
         value: by feature, or its payload.
-        name: what it is known by when splits are drawn, if its place may change; "" for the place.
+        name: used when splits are drawn if its place may change; "" for the place.
     """
 
     where: str

@@ -1,7 +1,7 @@
 """Objects by the digests that name them: fetched from a mirror, proven, put back where they were.
 
-Promises: nothing is stored before it was compared with the digest in what names it; what is missing or
-damaged gets its exact bytes back under its own name.
+Promises: nothing is stored before it was compared with its digest; missing and damaged objects get their
+exact bytes back under their own names.
 """
 
 from __future__ import annotations

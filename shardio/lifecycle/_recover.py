@@ -47,7 +47,7 @@ class Recovery:
     slots: list[list[ShardEntry]]
 
     def recover(self, versions: Mapping[int, Version]) -> None:
-        """Restore what was lost up to the latest of these versions.
+        """Restore the records that were lost up to the latest of these versions.
 
         Oldest first: the first shard holds the records of all that were salvaged from it.
         """
@@ -81,7 +81,7 @@ class Recovery:
                 self._insert(*recovered[loss.entry.uuid], losses)
 
     def _insert(self, loss: Loss, entry: ShardEntry, losses: Sequence[Loss]) -> None:
-        """Put a shard in the place of what was salvaged from it, or before the next shard of its split."""
+        """Put a shard in the place of the one salvaged from it, or before the next shard of its split."""
         slots = self.slots
         places = {each.uuid: (i, k) for i, slot in enumerate(slots) for k, each in enumerate(slot)}
         for other in losses:
@@ -120,7 +120,7 @@ class Recovery:
         return replace(entry, deleted_rows=len(spent), deletion_key=key, deletion_sha256=digest)
 
     def _spent_rows(self, loss: Loss, entry: ShardEntry, deleted: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return which rows of a shard were deleted, in it or in what was salvaged, or are in other shards.
+        """Return the rows of a shard that were deleted, there or after a salvage, or are in other shards.
 
         Raises:
             FormatError, NotFoundError: a shard that was salvaged from it cannot be read.

@@ -1,8 +1,8 @@
 """Repair of a dataset: bytes from a mirror by digest, an index by scanning, else what is good.
 
-Promises: nothing that is good is lost and nothing is made up; what is damaged stays where it is until its
-exact bytes are written over it; what is lost is listed by address, and a mirror that is found later still
-brings it back; a dry run by default.
+Promises: no intact record is lost and nothing is made up; a damaged object stays in place until its exact
+bytes are written over it; losses are listed by address, and a mirror that is found later still restores them;
+a dry run by default.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ def repair(
     - An object that is damaged or gone gets its exact bytes back from the mirror, under its own name.
     - Without a mirror, a list is made again where its digest proves it, and an index from its shard.
     - The good records of a shard go into a new shard, in their order; the rest is lost, and listed. Positions
-      behind a lost record decrease by one. A later repair with a mirror brings lost records back.
+      behind a lost record decrease by one. A later repair with a mirror restores lost records.
 
     A damaged shard or index whose bytes no mirror has stays; a new version names its replacement. Earlier
-    versions still name what is damaged. Adopted shards are never written: their indexes are.
+    versions still name the damaged object. Adopted shards are never written: their indexes are.
 
     Args:
         url: of the dataset, or its address.
@@ -155,7 +155,7 @@ class _Repair:
         if self.mirror is not None:
             mirrored = replace(job, mirror_only=True)
             Recovery(catalog, self.address, self.mirror, mirrored, shards, slots).recover(versions)
-        # What is recovered replaces what was salvaged, damaged or not.
+        # A recovered shard replaces those salvaged from it, damaged or not.
         numbers = np.array([i for i, slot in enumerate(slots[:-1]) if table[i] in slot], np.int64)
         options = ReadOptions.at(self.address, mmap=False)
         parts = sliced(catalog.store.url, version, table.take(numbers), options)
@@ -182,7 +182,7 @@ class _Repair:
             advice = "no record would be left: check that the data is where it was, or name a mirror"
             for lost in shards.lost:
                 out.leave("missing", NotFoundError(lost.reason), advice, url=lost.where)
-            # What was recovered is there again, for earlier versions only.
+            # Recovered objects exist again, for earlier versions only.
             back = [each for each in shards.repaired if each.how in {"restored", "recovered"}]
             out.repaired += [replace(each, how="restored") for each in back]
             out.unrepaired += shards.unrepaired

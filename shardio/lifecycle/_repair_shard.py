@@ -1,7 +1,7 @@
 """One shard with its index, deleted rows and table: from a mirror by digest, else what is good of it.
 
-Promises: only the bytes of its digest are written over a damaged object, so everything new has a name never
-used before; records that go into a new shard are those, and only those, that `shardio verify` calls good.
+Promises: a damaged object is overwritten only by the bytes of its digest, and every other object gets a name
+never used before; a new shard holds those records, and only those, that `shardio verify` finds intact.
 """
 
 from __future__ import annotations

@@ -240,7 +240,7 @@ _MANIFEST = MessageLayout(
 )
 
 
-# What a reader must know to read a manifest: by name, sorted, whether one uses it.
+# Features that a reader must know to read a manifest: by name, sorted, whether a manifest uses them.
 _CRITICAL: dict[str, Callable[[Manifest], bool]] = {
     "deletions": lambda manifest: manifest.deletions,
     "foreign_roots": lambda manifest: bool(manifest.roots),

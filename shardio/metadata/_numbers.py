@@ -28,7 +28,7 @@ FeatureKind = Literal["number", "bytes", "text", "image", "json", "tensor"]
 
 
 class Kind(NamedTuple):
-    """What is known of a type. A feature of numbers is one array, each item of another one is bytes.
+    """The rules of a type. A feature of numbers is one array, each item of another one is bytes.
 
     Attributes:
         type: its name, as schemas and manifests spell it.
@@ -37,7 +37,7 @@ class Kind(NamedTuple):
         decode: returns the value of stored bytes, or raises ValueError; None: they are the value.
         check: raises ValueMismatchError where bytes are not of the type; None: any are.
         dtype: of numbers, little-endian.
-        digits: of floats, the binary digits of integers that they hold whatever these are.
+        digits: of floats, how many binary digits of any integer they hold exactly.
         code: of one number in `struct`; "" where it has none.
         example: the list of an Example that holds it. Numbers are there as they are, or all of an array as
             one bytes value.
@@ -92,7 +92,7 @@ NUMBERS = {
         _number("float64", "<f8", (2, "double_val"), "d", digits=53),
         _number("complex64", "<c8", (8, "scomplex_val"), digits=24, in_tensors=False),
         _number("complex128", "<c16", (18, "dcomplex_val"), digits=53, in_tensors=False),
-        # NumPy knows no bfloat16; its 16 bits travel as uint16 and an adapter views them as what it likes.
+        # NumPy has no bfloat16: its 16 bits are kept as uint16, and adapters view them as their own type.
         _number(BFLOAT16, "<u2", (14, "half_val"), digits=8),
     )
 }

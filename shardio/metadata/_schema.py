@@ -580,7 +580,7 @@ def _bytes_refuse(schema: Schema) -> str | None:
     return f'the encoding "bytes" holds one required bytes, text, image or json feature, not {schema!r}'
 
 
-# By name, what says why the encoding cannot hold the features of a schema; None where it can hold all.
+# By name, a function that says why the encoding cannot hold the features of a schema; None if it holds all.
 ENCODINGS: dict[str, Callable[[Schema], str | None] | None] = {
     "example": None,
     "sequence_example": None,
@@ -663,8 +663,8 @@ def _feature_from(spec: pb.FeatureSpec) -> tuple[str, Feature]:
     shape = tuple(None if size == -1 else size for size in spec.shape)
     try:
         stored = _stored_default(spec, Feature(spec.type, shape=shape)) if spec.has_default else None
-        said = {name: getattr(spec, name) or nothing for name, nothing in ANNOTATIONS.items()}
-        return spec.name, restored(spec.type, shape, stored, spec.optional, said)
+        annotations = {name: getattr(spec, name) or nothing for name, nothing in ANNOTATIONS.items()}
+        return spec.name, restored(spec.type, shape, stored, spec.optional, annotations)
     except ValueError as error:
         raise ValueError(f"feature {spec.name!r}: {error}") from error
 
@@ -691,7 +691,7 @@ def _numbered(
 def _by_name(group: list[tuple[str, Feature]]) -> dict[str, Feature]:
     features = dict(group)
     if len(features) < len(group):
-        raise ValueError("a feature is there twice")
+        raise ValueError("a feature is stored twice")
     return features
 
 

@@ -45,7 +45,7 @@ _DATA = re.compile(
 )
 _TABLE = re.compile(r"_shardio/tables/([0-9a-f]{32})-[0-9a-f]{16}\.parquet\Z")
 _RUN = re.compile(r"_shardio/keys/[0-9a-f]{32}\.run\Z")
-# What names no session.
+# Keys that name no session.
 _UNOWNED = (_LIST, _TABLE, _RUN, re.compile(r"data/[0-9a-f]{32}\.rows\Z"))
 _ROWS = re.compile(r"data/[A-Za-z0-9_][A-Za-z0-9._=-]{0,249}\.rows\Z")
 # What no key may hold, of shardio or of others.

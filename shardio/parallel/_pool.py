@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 # Seconds in which a worker told to stop may clean up; a flush of its files may wait for a busy disk.
 _GRACE = 60.0
 
-_SLOTS = 4096  # tasks under way whose records are told apart
+_SLOTS = 4096  # tasks under way whose records are counted apart
 _BEAT_SECONDS = 1.0
 
 _busy = False

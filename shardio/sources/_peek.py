@@ -195,7 +195,7 @@ def other_kind(name: str, head: bytes) -> OtherKind | None:
 
 
 def _of_compressed(name: str) -> str:
-    """Return the name of a compressed file: `x.json` stands for `x.json.gz`, which is lines of JSON."""
+    """Return a name that tells the kind of a compressed file: `.json.gz` is lines, `.json` one document."""
     return f"{name}.gz" if name.lower().endswith(".json") else name
 
 
@@ -223,8 +223,8 @@ def sniff(head: bytes, name: str, wanted: str | None = None, *, strict: bool = T
     other = other_kind(name, head) if wanted is None and found is None else None
     if other is not None:
         raise FormatError(f"this is {other.name}, which is not adopted", advice=other.way)
-    told = format_of_name(name if compression is Compression.NONE else _of_compressed(name))
-    kind = wanted or found or told
+    by_name = format_of_name(name if compression is Compression.NONE else _of_compressed(name))
+    kind = wanted or found or by_name
     if kind is None:
         raise FormatError(
             "the kind of this file is unknown",

@@ -46,7 +46,7 @@ _CONTENT_RANGE = re.compile(r"bytes (?:(\d+)-(\d+)|\*)/(\d+|\*)")
 
 
 def undefined(*_: object, **__: object) -> Any:
-    """Stand for a function that a service has not, and nobody calls."""
+    """Refuse to be called: the service has no such function."""
     raise NotImplementedError
 
 

@@ -137,7 +137,7 @@ class _Process:
         threading._register_atexit(self._end, os.getpid())  # type: ignore[attr-defined] # noqa: SLF001 - there is no public way
 
     def _end(self, process: int) -> None:
-        """Drop what is queued, as this process ends; requests that were sent are waited for."""
+        """Drop queued requests as this process ends; the interpreter waits for those that were sent."""
         if process == os.getpid():  # a forked child may have locks that are held
             _ending.set()
             self._threads.shutdown(wait=False, cancel_futures=True)

@@ -29,7 +29,7 @@ def filesystem(options: Mapping[str, Any], root: str) -> tuple[Any, str]:
     connect, answered = fs.set_session, False
 
     def end_if_not_sent(caught_exception: Exception | None, **_: Any) -> None:
-        """Keep botocore from repeating what it could not send to an endpoint that has never answered."""
+        """Keep botocore from repeating unsent requests to an endpoint that has never answered."""
         nonlocal answered
         if caught_exception is None:
             answered = True

@@ -352,7 +352,7 @@ class Store(abc.ABC):
         return self.put_if_absent(key, data)
 
     def overwrite(self, key: str, data: Buffer | pathlib.Path) -> None:
-        """Write an object in the place of whatever is there, atomically.
+        """Write an object atomically, replacing any that exists.
 
         For hints, which no reader trusts, and for damaged objects.
 

@@ -38,8 +38,8 @@ _STORAGE_ORDER_CHUNK = 16 << 20
 _SCRATCH_CHUNKS = 8192
 _SCRATCH_CHUNK = 17 << 16
 _MOST_SCRATCH_CHUNK = 2 << 20
-# What is held of a record that stays in its file, or in scratch, until it is delivered: an entry of its chunk
-# with its place, size and checksum.
+# Bytes held for a record that stays in its file, or in scratch, until it is delivered: an entry of its chunk
+# with place, size and checksum.
 UNREAD_ROW_BYTES = 16
 # Stored bytes of a dataset that is too small for its mixing, or for chunks fetched twice, to matter.
 _LITTLE_BYTES = 64 << 20

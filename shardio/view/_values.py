@@ -74,7 +74,7 @@ def flatten(value: Any, schema: Schema | None) -> list[FlatValue]:
 
 
 def _flat(name: str, path: Path, value: Any, feature: Feature | None) -> FlatValue:
-    # Of Examples without a schema, a list of one item stands for the item.
+    # In Examples without a schema, a list of one item is shown as the item.
     is_one = isinstance(value, list) and len(value) == 1
     if feature is None and (is_one or (isinstance(value, np.ndarray) and value.shape == (1,))):
         return FlatValue(name, (*path, 0), value[0], None)

@@ -204,7 +204,7 @@ def _answer(pages: Pages, environ: Environ) -> tuple[int, Media]:
         is_gone = environ.get("waitress.client_disconnected", lambda: False)
         found = _call(pages, name, _query(environ), is_gone)
         return 200, found if isinstance(found, Media) else _json(found)
-    except Exception as error:  # noqa: BLE001 - the page shows what went wrong, whatever it was
+    except Exception as error:  # noqa: BLE001 - the page shows the error
         return _status(error), _json(pages.describe(error))
 
 
@@ -226,7 +226,7 @@ def _status(error: Exception) -> int:
 
 def _refusal(environ: Environ, token: str, known: set[str]) -> str | None:
     if not _is_known(environ.get("HTTP_HOST", ""), known):
-        return "This server answers to addresses of its own machine alone, not to other names.\n"
+        return "This server answers requests to addresses of its own machine only.\n"
     # The page itself may be reached by a link: from the file that the program opens in the browser.
     is_page = environ.get("PATH_INFO") == "/" and environ.get("HTTP_SEC_FETCH_MODE") == "navigate"
     if not is_page and environ.get("HTTP_SEC_FETCH_SITE", "none") not in ("same-origin", "none"):

@@ -200,7 +200,7 @@ class Task:
         try:
             self._put((key, data))
         except BaseException as error:
-            # On a disk nothing is on its way any more: without the receipt no rerun finds these shards.
+            # On a local disk no request is in flight: without the receipt no rerun finds these shards.
             known = self._store.is_local and not isinstance(error.__cause__ or error, UnknownOutcomeError)
             with contextlib.suppress(StorageError):
                 if known and self._store.head(key) is None:
